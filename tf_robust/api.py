@@ -21,6 +21,7 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tf_robust import attacks, data, evaluation, report
+from tf_robust.evaluation import auto_attack
 from tf_robust.experiments import hardening_run, model_evaluation
 from tf_robust.experiments.command_checks import is_url
 from tf_robust.experiments.commands import HARDENING_EVALUATIONS
@@ -266,14 +267,18 @@ def attack(
     for one in settings.keys() - known - of_model:
         raise unknown(f"argument of the attack {name}", one, known | of_model)
     interface = values_of(run_of({one: settings.pop(one) for one in of_model & settings.keys()})[1], loading.ModelInterface)
-    radii = settings.pop("radius", None)
-    attackers = [attacks.ATTACKS[name](**settings, **({} if radius is None else {"radius": float(radius)})) for radius in np.ravel(radii)]
+    radii = settings.get("radius")
+    each = [settings] if radii is None else [{**settings, "radius": float(radius)} for radius in np.ravel(radii)]
+    attackers = [attacks.ATTACKS[name](**arguments) for arguments in each]
     classify = _classifier(model, loading.ModelInterface(**interface))
     given, classes = np.asarray(images), np.asarray(labels)
     unit = data.unit_images(given, data_range, "the attack")
     classify = classify.with_known_outputs(unit[:IMAGES_FOR_OUTPUTS])
     if classes.shape == (len(given),) and classes.dtype.kind in "iu":  # else the attack names what is wrong
         classify = with_fitting_range(classify, unit, classes)
+        if name != "square":
+            for message in auto_attack.model_warnings(classify, unit[:IMAGES_FOR_OUTPUTS], classes[:IMAGES_FOR_OUTPUTS]):
+                print_note(message)
     results = [_attacked(attacker, classify, given, unit, labels, data_range or data.default_range(given)) for attacker in attackers]
     images_and_success = tuple(tf.constant(np.stack(parts) if np.ndim(radii) else parts[0]) for parts in zip(*results))
     return images_and_success if return_success else images_and_success[0]

@@ -6,10 +6,12 @@ import pytest
 import scipy.special
 import tensorflow as tf
 
+import tf_robust as tfr
 from tests.attacks.oracles import SHAPE, Linear, sample_images, wrong
 from tf_robust import attacks, losses
 from tf_robust.attacks.attack import loss_and_gradient
 from tf_robust.attacks.criterion import Criterion
+from tf_robust.experiments import model_checks
 from tf_robust.methods.trades import _Divergence
 from tf_robust.saved_models import loading
 
@@ -165,6 +167,16 @@ def test_probabilities_of_a_function_keep_their_gradient():
     np.testing.assert_allclose(input_gradient(classify, images, labels), expected_gradient(linear, images, labels), rtol=1e-3, atol=0.1)
 
 
+def test_probabilities_without_a_gradient_give_a_note(capsys):
+    linear = Linear(classes=3, scale=800)  # logits up to 700 apart
+    images, labels = sample_images(linear)
+    model_checks.print_note.cache_clear()
+    tfr.attack(lambda x: tf.nn.softmax(linear(x)), images, labels, "fgsm", radius=0.01)
+    assert "gradient" in capsys.readouterr().out
+    tfr.attack(lambda x: linear(x), images, labels, "fgsm", radius=0.01)
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_a_model_of_half_precision_is_attacked_like_its_weights_in_float32(policy):
     linear, half = dense_with_softmax(dtype=policy)
@@ -193,3 +205,19 @@ def test_probabilities_taken_for_logits_give_a_warning():
     images, labels = sample_images(linear)
     with pytest.warns(UserWarning, match="look like probabilities.*Try: tf_robust.attack"):
         attacks.FastGradient(radius=0.01)(lambda x: tf.nn.softmax(linear(x)), images, labels)
+
+
+def test_small_probabilities_in_float16_have_finite_gradients():
+    linear = Linear(classes=3, scale=40)
+    images, labels = sample_images(linear)
+    logits = linear(images).numpy()
+    assert 14 < np.ptp(logits, axis=1).max() < 60  # 6e-8, the smallest float16, is 17 away
+
+    def half(x):
+        return tf.nn.softmax(tf.cast(linear(x), tf.float16))
+
+    found = input_gradient(loading.classifier_of(half, loading.ModelInterface(outputs="probabilities")), images, labels)
+    assert np.isfinite(found).all()
+    expected = expected_gradient(linear, images, labels)
+    near = np.ptp(logits, axis=1) < 5
+    assert near.any() and (np.sign(found) == np.sign(expected))[near].mean() > 0.9

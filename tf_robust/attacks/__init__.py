@@ -1,5 +1,7 @@
 """Adversarial attacks on any differentiable classifier."""
 
+from collections.abc import Callable
+
 from tf_robust.attacks.attack import Attack
 from tf_robust.attacks.auto_attack import AutoAttack
 from tf_robust.attacks.auto_pgd import AutoProjectedGradientDescent, TargetedAutoPGD
@@ -34,4 +36,5 @@ def options(name: str) -> set[str]:
     """
     if name not in ATTACKS:
         raise unknown("attack", name, ATTACKS)
-    return {*hyperparameters.parameters(ATTACKS[name])} - ({"loss"} if ATTACKS[name] in (FastAdaptiveBoundary, Square) else set())
+    attack: Callable = ATTACKS[name]
+    return {*hyperparameters.parameters(attack)} - ({"loss"} if attack in (FastAdaptiveBoundary, Square) else set())

@@ -15,7 +15,7 @@ from tf_robust.models.heads import output_dtype
 from tf_robust.models.observed import Observed, calls_of, inner_layers
 
 _FROM_LOGITS = {"linear": True, "softmax": False, "sigmoid": False}  # by the activation of the output
-SMALLEST_PROBABILITY = float(np.finfo(np.float32).tiny)  # smaller ones are clipped to it before the logarithm
+SMALLEST_PROBABILITY = 1e-35  # smaller ones are clipped to it before the logarithm, whose gradient remains finite in float32
 _OF_PROBABILITIES = {False: "softmax", True: "sigmoid"}  # activation of probabilities, by whether there is one output
 
 

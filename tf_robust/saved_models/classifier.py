@@ -20,6 +20,7 @@ from tf_robust.saved_models.signatures import BEFORE_SOFTMAX, Signature, describ
 from tf_robust.utils.files import digest_of_folder, read_json
 
 _digests: dict[int, tuple[object, str]] = {}  # {id: (a function, which stays in memory, its digest)}
+_LARGEST_FLOAT16 = 2.0**14  # a quarter of the largest number, so that sums stay finite
 SUM_TOLERANCE = 0.02  # of the sum of probabilities, which 8-bit models round
 FEWEST_TOLD = 20  # images, by whose scores one output is taken for a probability or a logit
 _SCALES = ("0,1", "-1,1", "0,255")  # of images on which a probability stays in [0, 1]
@@ -29,7 +30,7 @@ class Classifier:
     """A loaded model as a callable: float32 [N, H, W, C] in [0, 1] -> logits float32 [N, classes], a tf.Tensor.
 
     Works in `tf.function` and `tf.GradientTape`. With outputs="probabilities" the logits are log(p), whose softmax is p: of a Keras model
-    that ends with a softmax they are computed from its input, in which p is not rounded to 0 or 1; otherwise p is at least 1e-38. A model
+    that ends with a softmax they are computed from its input, in which p is not rounded to 0 or 1; otherwise p is at least 1e-35. A model
     with one output [N, 1] has two classes: its probability p is that of the second, (1 - p, p), and its logit z the difference of both,
     (0, z). A model with uint8 inputs receives round(255 x), through which no gradient flows.
 
@@ -107,7 +108,8 @@ class Classifier:
             raise ValueError(f"Expected images as float32 in [0, 1]. Received: {images.dtype.name}")
         self.check_images_match(images.shape[1:])
         outputs_by_name = self._call(**{self._argument: self._model_input(tf.cast(images, tf.float32))})
-        scores = tf.cast(outputs_by_name[self.output_name], tf.float32)
+        scores = outputs_by_name[self.output_name]
+        scores = _of_float16(scores) if scores.dtype == tf.float16 else tf.cast(scores, tf.float32)
         if not scores.shape.is_compatible_with([images.shape[0], None]):
             raise ValueError(f"Expected scores [{images.shape[0]}, classes] of {self.path}. Received: {shape_text(scores.shape)}")
         return outputs_by_name, scores
@@ -252,6 +254,16 @@ def advice_on_channels(expected: int | None) -> str:
 def _in_unit_interval(scores):
     scores = np.asarray(scores, np.float64)
     return bool(len(scores) and ((scores >= 0) & (scores <= 1)).all())
+
+
+@tf.custom_gradient
+def _of_float16(scores):
+    """Scores as float32; the gradient of the logarithm of a small probability would overflow."""
+
+    def gradient(upstream):
+        return tf.cast(tf.clip_by_value(upstream, -_LARGEST_FLOAT16, _LARGEST_FLOAT16), tf.float16)
+
+    return tf.cast(scores, tf.float32), gradient
 
 
 def _of_two_classes(scores, probabilities):
