@@ -1,4 +1,4 @@
-"""Layers: equal to the functions they call, the same in every run and under `dataset.map`, and saved with a model."""
+"""Layers: equal to the functions they call, new at every call or a function of the step, and saved with a model."""
 
 import keras
 import numpy as np
@@ -26,26 +26,43 @@ def test_they_call_the_functions_of_the_package():
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_draws_depend_on_the_seed_and_the_step_or_the_pixels(name):
+def test_draws_depend_on_the_seed_and_the_step(name):
     layer, other = LAYERS[name](seed=1), LAYERS[name](seed=2)
-    first = layer(IMAGES).numpy()
-    np.testing.assert_array_equal(first, layer(IMAGES))
-    assert not np.array_equal(first, other(IMAGES))
     steps = [layer(IMAGES, step=step).numpy() for step in range(8)]
+    np.testing.assert_array_equal(steps[3], LAYERS[name](seed=1)(IMAGES, step=3))
     assert any(not np.array_equal(steps[0], later) for later in steps[1:])
-    changed = IMAGES.copy()
-    changed[0, 0, 0, 0] += 0.25
-    if name != "corruption":  # which may draw the same one
-        assert not np.array_equal(first[1:], layer(changed).numpy()[1:])
+    assert any(not np.array_equal(step, other(IMAGES, step=number)) for number, step in enumerate(steps))
     np.testing.assert_array_equal(layer(IMAGES, training=False), IMAGES)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_call_draws_anew_and_equal_seeds_alike(name):
+    first, second = ([layer(IMAGES).numpy() for _ in range(5)] for layer in (LAYERS[name](seed=1), LAYERS[name](seed=1)))
+    np.testing.assert_array_equal(first, second)
+    assert len({images.tobytes() for images in first}) == 5 - (name == "corruption")  # which draws one of six
+    assert any(not np.array_equal(a, LAYERS[name](seed=2)(IMAGES)) for a in first[:1])
+
+
+def test_every_epoch_of_a_dataset_draws_anew():
+    """The same positions, with parallel calls."""
+    layer = layers.PatchGaussian(size=8, sigma=0.5)
+    augmented = tf.data.Dataset.from_tensor_slices(IMAGES).map(layer, num_parallel_calls=2)
+    epochs = [image.tobytes() for _ in range(3) for image in augmented.as_numpy_iterator()]
+    assert len(set(epochs)) == len(epochs) == 18
+
+
+def test_layers_of_a_model_draw_anew_in_every_step_and_on_every_replica(two_replicas):
+    with two_replicas.scope():
+        layer = layers.PatchGaussian(size=8, sigma=0.5)
+    step = tf.function(lambda images: layer(images, training=True))
+    results = [part.numpy() for _ in range(2) for part in two_replicas.run(step, (IMAGES,)).values]
+    assert len({images.tobytes() for images in results}) == 4
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_map_with_parallel_calls_is_reproducible_and_equal_to_a_call(name):
     layer = LAYERS[name](seed=1)
     data = tf.data.Dataset.from_tensor_slices(IMAGES).batch(2)
-    for batch, expected in zip(data.map(layer, num_parallel_calls=2), (layer(IMAGES[i : i + 2]) for i in (0, 2, 4))):
-        np.testing.assert_allclose(batch, expected, atol=1e-6)
     numbered = data.enumerate().map(lambda step, images: layer(images, step=step), num_parallel_calls=2)
     for step, batch in enumerate(numbered):
         np.testing.assert_allclose(batch, layer(IMAGES[2 * step : 2 * step + 2], step=step), atol=1e-6)
@@ -81,7 +98,8 @@ def test_inside_a_model_they_augment_in_training_only_and_are_saved(name, tmp_pa
     np.testing.assert_array_equal(model.predict(IMAGES, verbose=0), IMAGES)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(loaded(IMAGES, training=True), model(IMAGES, training=True))
+    fresh = LAYERS[name](seed=1, input_range=(-1, 2))
+    np.testing.assert_array_equal(loaded(IMAGES, training=True), fresh(IMAGES))
     assert loaded.layers[0].get_config() == layer.get_config() and loaded.layers[0].options == layer.options
 
 

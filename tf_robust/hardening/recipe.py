@@ -51,7 +51,8 @@ _REESTIMATION = """
 from tf_robust.hardening.batch_statistics import BATCHES, reestimated
 
 low, high = {input_range}
-augmix = ((tfr.layers.AugMix()((x - low) / (high - low))) for x, _ in dataset.take(BATCHES))
+augment = tfr.layers.AugMix()
+augmix = (augment((x - low) / (high - low)) for x, _ in dataset.take(BATCHES))
 reestimated(model, tfr.methods.CrossEntropy({arguments}).network, model.get_weights(), augmix)
 """
 

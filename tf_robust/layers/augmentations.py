@@ -1,7 +1,8 @@
-"""Keras layers without state that call the functions of `data` and `corruptions`.
+"""Keras layers that call the functions of `data` and `corruptions`.
 
-What a layer draws is a pure function of (seed, step), or, where no step is given, of (seed, the pixels of the batch): the same
-in every run, on every device and in `dataset.map` with parallel calls.
+A layer draws anew at every call, from a generator that begins at its seed: as Keras' own layers do, also in `dataset.map` and in every
+epoch. Where a step is given, its draws are a pure function of (seed, step, position in the batch): the same in every run, on every
+device and in `dataset.map` with parallel calls.
 """
 
 import functools
@@ -19,12 +20,12 @@ from tf_robust.ops import image_ops, philox
 from tf_robust.utils.errors import unknown
 
 
-class StatelessAugmentation(keras.layers.Layer):
+class RandomAugmentation(keras.layers.Layer):
     """Base class: images [N, H, W, C] or one image [H, W, C] -> float32 of the same shape; the images themselves if not `training`.
 
     Args:
         options: of the augmentation, by name: arguments of the subclass.
-        seed: int.
+        seed: int, of the draws.
         input_range: (low, high) of the images, in and out.
         **kwargs: of `keras.layers.Layer`.
     """
@@ -36,6 +37,8 @@ class StatelessAugmentation(keras.layers.Layer):
         if not high > low:
             raise ValueError(f"Expected input_range=(low, high) with low < high. Received: {tuple(input_range)}")
         self.seed, self.input_range, self.built = seed, (float(low), float(high)), True
+        with tf.device("CPU:0"):  # where `dataset.map` runs
+            self.generator = tf.random.Generator.from_seed(seed)
 
     def augment(self, images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """Returns augmented images.
@@ -51,7 +54,8 @@ class StatelessAugmentation(keras.layers.Layer):
 
         Args:
             images: [N, H, W, C] or [H, W, C].
-            step: a number for each batch, such as that of `dataset.enumerate()`; None: the draws depend on the pixels.
+            step: a number for each batch, such as that of `dataset.enumerate()`, which determines the draws; None: new draws at
+                every call.
             training: whether to augment.
 
         Raises:
@@ -66,8 +70,11 @@ class StatelessAugmentation(keras.layers.Layer):
             return images
         (low, high), batch = self.input_range, images if images.shape.rank == 4 else images[None]
         unit = image_ops.unit_images(batch, (low, high))
-        number = _digest(batch) if step is None else tf.cast(step, tf.int64)
-        augmented = self.augment(unit, tf.stack([tf.constant(self.seed, tf.int64), number]))
+        if step is None:
+            seed = self.generator.uniform_full_int([2], tf.int64)
+        else:
+            seed = tf.stack([tf.constant(self.seed, tf.int64), tf.cast(step, tf.int64)])
+        augmented = self.augment(unit, seed)
         augmented = tf.ensure_shape(augmented * (high - low) + low, batch.shape)
         return augmented if images.shape.rank == 4 else augmented[0]
 
@@ -78,14 +85,8 @@ class StatelessAugmentation(keras.layers.Layer):
         return {**super().get_config(), **self.options, "seed": self.seed, "input_range": self.input_range}
 
 
-def _digest(images):
-    """Returns a number int64 that depends on all pixels."""
-    bits = tf.cast(tf.bitcast(tf.reshape(images, [-1]), tf.int32), tf.int64)
-    return tf.reduce_sum(bits * (2 * tf.range(tf.size(bits, tf.int64)) + 1))
-
-
 @keras.saving.register_keras_serializable("tf_robust")
-class AugMix(StatelessAugmentation):
+class AugMix(RandomAugmentation):
     """AugMix (Hendrycks et al., 2020), `data.augmix.augmix`.
 
     Args:
@@ -105,7 +106,7 @@ class AugMix(StatelessAugmentation):
 
 
 @keras.saving.register_keras_serializable("tf_robust")
-class PatchGaussian(StatelessAugmentation):
+class PatchGaussian(RandomAugmentation):
     """Patch Gaussian (Lopes et al., 2019), `data.augment.patch_gaussian`.
 
     Args:
@@ -124,7 +125,7 @@ class PatchGaussian(StatelessAugmentation):
 
 
 @keras.saving.register_keras_serializable("tf_robust")
-class RandomCorruption(StatelessAugmentation):
+class RandomCorruption(RandomAugmentation):
     """One corruption, drawn for each call: for each batch, or before `dataset.batch` for each image.
 
     Args:
