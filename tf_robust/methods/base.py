@@ -111,6 +111,8 @@ class Method(KerasFit):
         if not self.optimizer.built:  # with its variables, `load_weights` restores the state of training
             with self.distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)
+        with self.distribute_strategy.scope():
+            _reset_optimizer(self.classifier)
         self.discard_graphs()
 
     def discard_graphs(self) -> None:
@@ -323,3 +325,16 @@ class Method(KerasFit):
     @property
     def metrics(self) -> list[keras.Metric]:
         return self.own_metrics() if self.on_own_data else [*self.trackers.values(), self.accuracy]
+
+
+def _reset_optimizer(model):
+    """Gives a compiled model a new optimizer with the settings of its own, whose state would be that of another training."""
+    if not getattr(model, "compiled", False) or model.optimizer is None:
+        return
+    config = model.optimizer.get_config()
+    if isinstance(schedule := getattr(model.optimizer, "_learning_rate", None), keras.optimizers.schedules.LearningRateSchedule):
+        config["learning_rate"] = schedule  # the schedule of a user may not be registered
+    optimizer = type(model.optimizer).from_config(config)
+    if model.optimizer.built:
+        optimizer.build(optimizers.updating(model.optimizer)._trainable_variables)
+    keras.Model.compile(model, **{**model._compile_config.config, "optimizer": optimizer})
