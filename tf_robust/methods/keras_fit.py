@@ -1,6 +1,8 @@
 """Training by `fit` of Keras on (x, y): batches, labels, sample weights and metrics of the user's own data."""
 
+import itertools
 import logging
+import types
 from typing import Any
 
 import keras
@@ -36,6 +38,12 @@ class KerasFit(keras.Model):
         """Sets the classifier, its network with outputs {"logits", "embedding"}, and the views; arguments as of `Method`."""
         if not np.shape(input_range) == (2,):
             raise ValueError(f"Expected input_range=(low, high) of the images that the model takes. Received: {input_range}")
+        strategy = tf.distribute.get_strategy()
+        if any(not strategy.extended.variable_created_in_scope(variable.value) for variable in getattr(classifier, "variables", ())[:1]):
+            raise ValueError(
+                f"Expected the model and the method in the scope of one strategy. Received: {classifier.name}, of another. "
+                "Try: create both inside `with strategy.scope():`"
+            )
         stages, views = (stages,) if isinstance(stages, str) else stages, (views,) if isinstance(views, str) else views
         self.classifier, self.input_range = classifier, tuple(float(value) for value in input_range)
         self._wrapped = None
@@ -59,7 +67,7 @@ class KerasFit(keras.Model):
         return self._wrapped.pieces if self._wrapped else models.stages(self.network)
 
     def fit(self, x: Any = None, y: Any = None, batch_size: int | None = None, epochs: int = 1, **kwargs) -> keras.callbacks.History:
-        """Trains as `keras.Model.fit`, on arrays, or on a dataset of (images, labels) or (images, labels, sample weights).
+        """Trains as `keras.Model.fit`, on arrays, or on a dataset or generator of (images, labels) or (images, labels, sample weights).
 
         In place of images a dataset may have tuples of their views, see `data.views`.
 
@@ -76,8 +84,8 @@ class KerasFit(keras.Model):
             **kwargs: of `keras.Model.fit`.
 
         Raises:
-            ValueError: the method needs more than images and labels or cannot train on batches of this size, or the first images do
-                not have the range of the classifier's input.
+            ValueError: the method needs more than images and labels or cannot train on batches of this size, the first images do not
+                have the range of the classifier's input, or labels are not those of its classes.
             TrainingDiverged: a loss term, the gradient or the logits under attack are not finite.
         """
         x = x[0] if isinstance(x, list | tuple) and len(x) == 1 else x  # as Keras takes the arrays of a model with one input
@@ -85,9 +93,14 @@ class KerasFit(keras.Model):
             sizes = [spec.labels.shape[0]] if spec.labels.shape[0] else []
         else:
             self._check_own_data()
-            images = _first_images(x)
-            self._check_range(images)
+            (images, labels), x = self._first_batch(x, y)
+            self._check_images(images)
+            self._check_labels(labels)
             sizes = _batch_sizes(x, images, batch_size, **kwargs)
+        if (given := kwargs.get("validation_data")) is not None:
+            kwargs["validation_data"] = (
+                self._check_validation(*given) if isinstance(given, tuple | list) else self._check_validation(given)[0]
+            )
         for size in sizes:
             self.check_batch(size)
         steps = _steps_per_epoch(x, y, batch_size, **kwargs)
@@ -104,18 +117,66 @@ class KerasFit(keras.Model):
         with divergence.named(self, "the weights are those before the step"):
             return super().fit(x, y, batch_size=batch_size, epochs=epochs, **kwargs)
 
-    def _check_range(self, x):
-        """Raises ValueError if the first images do not span the range of the classifier's input."""
-        if isinstance(x, tuple) or not hasattr(x, "shape") or not len(x):  # views, a PyDataset, or none
+    def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Evaluates as `keras.Model.evaluate`, on data as of `fit`."""
+        if "_use_cached_eval_dataset" not in kwargs:  # as `fit` calls it, which has checked the data
+            x, y = self._check_validation(x, y)
+        return super().evaluate(x, y, *args, **kwargs)
+
+    def _first_batch(self, x, y):
+        """Returns ((images or a tuple of their views, labels) of the first batch, or of all arrays, None where not known), the data)."""
+        if y is not None or hasattr(x, "shape") or not hasattr(x, "__iter__"):
+            return (x, y), x
+        first: Any
+        if isinstance(x, types.GeneratorType):
+            first = next(x, None)
+            x = (batch for batch in itertools.chain([] if first is None else [first], x))  # Keras takes generators alone
+        elif isinstance(x, keras.utils.PyDataset):
+            first = x[0]
+        else:  # a dataset, or a data loader
+            first = next(iter(x.take(1) if isinstance(x, tf.data.Dataset) else x), ())
+        if not isinstance(first, tuple | list) or not first:
+            return (None, None), x
+        images, labels = (self._of_one_replica(part) for part in (*first, None)[:2])
+        return (images, labels), x
+
+    def _of_one_replica(self, part):
+        """Returns the images or labels of a batch, of a distributed one those of the first replica."""
+        return tf.nest.map_structure(lambda value: self.distribute_strategy.experimental_local_results(value)[0], part)
+
+    def _check_validation(self, x, y=None, *weights):
+        """Returns the data after checking their first batch."""
+        (images, labels), x = self._first_batch(x, y)
+        self._check_images(images, "validation images")
+        self._check_labels(labels)
+        return x, y, *weights
+
+    def _check_images(self, images, whose="images"):
+        """Raises ValueError unless the first images span the range of the classifier's input; of validation images only by far."""
+        (low, high), tolerance = self.input_range, RANGE_TOLERANCE * (self.input_range[1] - self.input_range[0])
+        for view in images if isinstance(images, tuple) else (images,):
+            if not hasattr(view, "shape") or not len(view):
+                continue
+            first = np.asarray(view[:CHECKED])
+            least, most = float(first.min()), float(first.max())
+            in_floats = first.dtype.kind not in "iub"  # `_unit_images` checks integers
+            outside = whose == "images" and in_floats and (least < low - tolerance or most > high + tolerance)
+            if outside or high > SMALL_RANGE and 0 < most <= 1 or whose != "images" and high <= 1 and most > SMALL_RANGE:
+                raise ValueError(
+                    f"Expected {whose} in [{low:g}, {high:g}]. Received: images in [{least:g}, {most:g}]. "
+                    f"Try: {type(self).__name__}(model, input_range=(low, high)) with the range of the images that the model takes"
+                )
+
+    def _check_labels(self, labels):
+        """Raises ValueError if class indices are not those of the classifier's outputs."""
+        if not hasattr(labels, "shape") or not len(labels):
             return
-        first, (low, high) = np.asarray(x[:CHECKED]), self.input_range
-        if first.dtype.kind != "f":  # `_unit_images` checks the type
-            return
-        least, most, tolerance = float(first.min()), float(first.max()), RANGE_TOLERANCE * (high - low)
-        if least < low - tolerance or most > high + tolerance or (high > SMALL_RANGE and 0 < most <= 1):
+        labels, classes = np.asarray(labels), self.network.output["logits"].shape[-1]
+        is_index = labels.dtype.kind in "iu" or labels.dtype.kind == "f" and not self.has_one_output
+        if is_index and (labels.ndim == 1 or labels.shape[1:] == (1,)) and not 0 <= labels.min() <= labels.max() < classes:
             raise ValueError(
-                f"Expected images in [{low:g}, {high:g}]. Received: images in [{least:g}, {most:g}]. "
-                f"Try: {type(self).__name__}(model, input_range=(low, high)) with the range of the images that the model takes"
+                f"{_expected_labels(classes)} {labels.min():g} to {labels.max():g}. "
+                f"Try: {'labels - 1' if labels.min() == 1 and labels.max() == classes else 'a model with an output for each class'}"
             )
 
     def _check_own_data(self):
@@ -195,10 +256,12 @@ class KerasFit(keras.Model):
                 return tf.identity(labels)
         if of_each:
             indices = tf.cast(tf.reshape(labels, [-1]), tf.int64)
-            if not labels.dtype.is_floating:
-                return indices
-            valid = tf.reduce_all(tf.cast(indices, labels.dtype) == tf.reshape(labels, [-1]))
-            with tf.control_dependencies([tf.debugging.Assert(valid, ["Expected integers as class indices. Received:", labels])]):
+            known = tf.reduce_all((indices >= 0) & (indices < classes))
+            checks = [tf.debugging.Assert(known, [_expected_labels(classes), tf.reduce_min(indices), "to", tf.reduce_max(indices)])]
+            if labels.dtype.is_floating:
+                integers = tf.reduce_all(tf.cast(indices, labels.dtype) == tf.reshape(labels, [-1]))
+                checks.append(tf.debugging.Assert(integers, ["Expected integers as class indices. Received:", labels]))
+            with tf.control_dependencies(checks):
                 return tf.identity(indices)
         raise ValueError(f"Expected class indices [N], or one-hot labels or probabilities [N, {classes}]. Received shape: {labels.shape}")
 
@@ -263,12 +326,8 @@ class KerasFit(keras.Model):
         return [self._loss_tracker, *terms, self.accuracy if self._compile_metrics is None else self._compile_metrics]
 
 
-def _first_images(x):
-    """Returns the images of a dataset's first batch, or those of arrays; perhaps a tuple of their views; None: not known."""
-    if isinstance(x, tf.data.Dataset):
-        first = next(iter(x.take(1)), None)
-        return first[0] if isinstance(first, tuple) else None
-    return x[0][0] if isinstance(x, keras.utils.PyDataset) else x
+def _expected_labels(classes):
+    return f"Expected labels 0 to {classes - 1}, of the model's {classes} classes. Received: labels"
 
 
 def _batch_sizes(x, images, batch_size, validation_split=0.0, validation_data=None, **_):
@@ -276,7 +335,7 @@ def _batch_sizes(x, images, batch_size, validation_split=0.0, validation_data=No
     images = images[0] if isinstance(images, tuple) and images else images
     if not hasattr(images, "shape"):
         return []
-    if isinstance(x, tf.data.Dataset | keras.utils.PyDataset):
+    if not hasattr(x, "shape"):  # a dataset or a generator
         return [len(images)]
     count = _training_images(images, validation_split, validation_data)
     size = min(batch_size or 32, count)

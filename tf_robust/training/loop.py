@@ -105,6 +105,10 @@ def fit(
         raise ValueError(f"Expected epochs and steps_per_execution >= 1. Received: {epochs}, {steps_per_execution}")
     if stop_after is not None and stop_after < 1:
         raise ValueError(f"Expected stop_after >= 1, or None. Received: {stop_after}")
+    if source.num_classes > (classes := method.network.output["logits"].shape[-1]):
+        raise ValueError(
+            f"Expected a model of the {source.num_classes} classes of the labels in {source.name}. Received: {classes} outputs"
+        )
     if method.closed_form:
         start = time.monotonic()
         method.solve(source)
