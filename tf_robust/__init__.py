@@ -8,7 +8,11 @@ The public names are imported when they are first used: `import tf_robust` alone
 """
 
 import importlib
+import json
+import os
+import sys
 import typing
+import warnings
 
 from tf_robust.utils.deprecation import moved_names
 
@@ -91,6 +95,31 @@ _moved = moved_names(
         "workdir": "experiments.workdir",
     },
 )
+
+
+def _choose_backend() -> None:
+    """Makes Keras import its TensorFlow backend, which this package needs, in this process.
+
+    Raises:
+        ImportError: Keras is already imported with another one.
+    """
+    if (keras := sys.modules.get("keras")) is not None:
+        if (backend := keras.config.backend()) != "tensorflow":
+            raise ImportError(f"Expected Keras with the backend tensorflow. Received: {backend}. Try: KERAS_BACKEND=tensorflow")
+        return
+    folder = os.environ.get("KERAS_HOME", os.path.join(os.path.expanduser("~"), ".keras"))
+    try:
+        with open(os.path.join(folder, "keras.json"), encoding="utf-8") as file:
+            asked = json.load(file).get("backend")
+    except (OSError, ValueError, AttributeError):
+        asked = None
+    asked = os.environ.get("KERAS_BACKEND") or asked or "tensorflow"
+    if asked != "tensorflow":
+        warnings.warn(f"Keras' backend is tensorflow in this process, not {asked} (KERAS_BACKEND or keras.json)", stacklevel=3)
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+
+
+_choose_backend()
 
 
 def __getattr__(name: str) -> typing.Any:

@@ -66,8 +66,10 @@ def run(command: str, argv: Sequence[str]) -> None:
         return
     gc.disable()  # imports leave little garbage
     with quiet.importing(argv):
+        import keras
         import tensorflow as tf
 
+        keras.config.set_image_data_format("channels_last")  # whatever keras.json has: images are [N, H, W, C]
         from tf_robust.experiments import modes
     gc.freeze()  # later collections skip the half a million objects of the imports
     gc.enable()

@@ -28,6 +28,12 @@ from tf_robust.models.wide_resnet import wide_resnet28_2, wide_resnet28_4
 from tf_robust.utils.deprecation import moved_names
 from tf_robust.utils.errors import unknown
 
+if keras.config.image_data_format() != "channels_last":
+    raise ImportError(
+        "Expected Keras with images [N, H, W, C]. Received: image_data_format channels_first (keras.json). "
+        "Try: keras.config.set_image_data_format('channels_last') before importing tf_robust"
+    )
+
 __getattr__ = moved_names(__name__, {"around": "models.from_backbone", "start": "models.load_encoder"})
 
 MODELS: dict[str, Callable[..., keras.Model]] = {
