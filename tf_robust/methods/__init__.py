@@ -15,7 +15,7 @@ from tf_robust.methods.input_gradient import InputGradient
 from tf_robust.methods.instdis import PIRL, InstDis
 from tf_robust.methods.linear_probe import LinearProbe
 from tf_robust.methods.moco import MoCo
-from tf_robust.methods.noisymix import NoisyMix
+from tf_robust.methods.noisymix import NFM, AugMix, ManifoldMixup, Mixup, NoisyMix
 from tf_robust.methods.puzzlemix import PuzzleMix
 from tf_robust.methods.simclr import SimCLR
 from tf_robust.methods.trades import TRADES
@@ -28,6 +28,10 @@ METHODS: dict[str, type[Method]] = {
     "gaussian": Gaussian,
     "contrastive_gaussian": ContrastiveGaussian,
     "fcl": FCL,
+    "mixup": Mixup,
+    "manifold_mixup": ManifoldMixup,
+    "nfm": NFM,
+    "augmix": AugMix,
     "noisymix": NoisyMix,
     "cutmix": CutMix,
     "puzzlemix": PuzzleMix,

@@ -15,6 +15,8 @@ from tf_robust.methods.keras_fit import KerasFit
 from tf_robust.models.fused_batch_norms import fuse_batch_norms
 from tf_robust.ops import philox
 from tf_robust.training import optimizers
+from tf_robust.utils import hyperparameters
+from tf_robust.utils.errors import unknown
 
 Terms = dict[str, tf.Tensor]  # loss terms by name: per example [N], or scalar
 View = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # (images, seed) -> images
@@ -48,6 +50,17 @@ class Method(KerasFit):
         classifier: the model as given, which shares all weights.
         network: float32 images in [0, 1] -> {"logits", "embedding"}.
     """
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        cls.__signature__, cls.__doc__ = hyperparameters.signature(cls), hyperparameters.documentation(cls)  # for help()
+
+    def __new__(cls, *args, **kwargs):
+        known = hyperparameters.signature(cls).parameters
+        for name in kwargs:
+            if name not in known:
+                raise TypeError(str(unknown(f"argument of {cls.__name__}", name, known)))
+        return super().__new__(cls, *args, **kwargs)
 
     # arguments without annotation: annotated ones become flags
     def __init__(

@@ -97,7 +97,8 @@ class FCL(AuxiliaryTermMethod):
     """FCL: L_xe + lambda L_fcl, with L_fcl of eq. 5 (softmax) or eq. 4 (margin).
 
     Args:
-        k: number of values (of H x W x C) that each perturbation changes.
+        weight: lambda, the weight of L_fcl.
+        k: number of values (of H x W x C) that each perturbation changes; 0: a twelfth, the paper's 256 of 32 x 32 x 3.
         sigma: standard deviation of the perturbation on the [0, 1] scale.
         temperature: of the softmax form.
         form: `softmax` (eq. 5) or `margin` (eq. 4).
@@ -113,7 +114,8 @@ class FCL(AuxiliaryTermMethod):
         self,
         classifier: keras.Model,
         *,
-        k: int = 256,
+        weight: float = 0.1,
+        k: int = 0,
         sigma: float = 0.5,
         temperature: float = 0.1,
         form: typing.Literal["softmax", "margin"] = "softmax",
@@ -123,10 +125,11 @@ class FCL(AuxiliaryTermMethod):
         clip: bool = False,
         **kwargs,
     ):
-        super().__init__(classifier, **kwargs)
+        super().__init__(classifier, weight=weight, **kwargs)
         values = int(np.prod(self.network.input_shape[1:]))
+        k = k or max(1, values // 12)
         if not 1 <= k <= values:
-            raise ValueError(f"Expected k in 1..{values}, the values (H x W x C) of an image. Received: {k}")
+            raise ValueError(f"Expected k in 1..{values}, the values (H x W x C) of an image, or 0. Received: {k}")
         if 2 * k > values:
             warnings.warn(
                 f"2k = {2 * k} is more than the {values} values of an image: the high- and the low-utility perturbation overlap",

@@ -82,7 +82,7 @@ class AuxiliaryTermMethod(FurtherViewsMethod):
         self,
         classifier: keras.Model,
         *,
-        weight: float = 0.001,
+        weight: float,
         reduction: typing.Literal["mean", "sum"] = "mean",
         start_epoch: float = 0.0,
         start_step: int = 0,

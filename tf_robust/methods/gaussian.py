@@ -36,9 +36,16 @@ class GaussianMethod(AuxiliaryTermMethod):
 
 
 class Gaussian(GaussianMethod):
-    """XE+Gaussian: L_xe(x) + lambda L_xe(x + noise)."""
+    """XE+Gaussian: L_xe(x) + lambda L_xe(x + noise).
+
+    Args:
+        weight: lambda, the weight of the cross-entropy on the images with noise.
+    """
 
     term_names = ("cross_entropy", "noised_cross_entropy")
+
+    def __init__(self, classifier: keras.Model, *, weight: float = 1.0, **kwargs):
+        super().__init__(classifier, weight=weight, **kwargs)
 
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         clean, noised = (view["logits"] for view in self.encode_clean_and_noised(batch, training))
@@ -52,13 +59,14 @@ class ContrastiveGaussian(GaussianMethod):
     """CL+Gaussian: L_xe + lambda times FCL's eq. 5 with the noisy image as positive and no perturbed negative.
 
     Args:
+        weight: lambda, the weight of the contrastive loss.
         temperature: of the contrastive loss.
     """
 
     term_names = ("cross_entropy", "contrastive")
 
-    def __init__(self, classifier: keras.Model, *, temperature: float = 0.5, **kwargs):
-        super().__init__(classifier, **kwargs)
+    def __init__(self, classifier: keras.Model, *, weight: float = 0.1, temperature: float = 0.5, **kwargs):
+        super().__init__(classifier, weight=weight, **kwargs)
         self.temperature = positive("temperature", temperature)
 
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:

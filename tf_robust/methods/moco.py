@@ -18,12 +18,12 @@ from tf_robust.models import heads
 
 
 class MoCo(MemoryMethod):
-    """MoCo, momentum contrast: the first view gives the query, the second the key. Defaults are v2's.
+    """MoCo, momentum contrast: the first view gives the query, the second the key. Defaults are v2's, with a shorter queue.
 
     Args:
         temperature: of the softmax; v1: 0.07.
         momentum: of the key encoder's weights; its batch norm has its own moving averages.
-        queue: number of earlier keys, at least the batch size.
+        queue: number of earlier keys, at least the batch size; of ImageNet in the paper 65536.
         projection_layers: of the head, without batch norm, all but the last of the embedding's width; v1: 1.
         projection_width: of queries and keys.
         batch_norm_groups: parts of a replica's batch, each with its own batch statistics, as on several GPUs; images are
@@ -41,7 +41,7 @@ class MoCo(MemoryMethod):
         *,
         temperature: float = 0.2,
         momentum: float = 0.999,
-        queue: int = 65536,
+        queue: int = 4096,
         projection_layers: int = 2,
         projection_width: int = 128,
         batch_norm_groups: int = 1,

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from tf_robust import losses
+from tf_robust import losses, models
 from tf_robust.data.pipeline import Batch
 from tf_robust.methods import mixing
-from tf_robust.methods.base import Terms
+from tf_robust.methods.base import Method, Terms
 from tf_robust.methods.checks import positive
 from tf_robust.methods.further_views import FurtherViewsMethod
 from tf_robust.ops import image_ops, philox
@@ -33,7 +33,8 @@ class NoisyMix(FurtherViewsMethod):
         mixing: mix images with each other. If false, only noise and stability loss remain.
         alpha: the mixing coefficient is drawn from Beta(alpha, alpha).
         stages: candidates for mixing and noise: 0 is the normalized image, i the output of the model's stage i. One is
-            drawn at each step. Empty: 0 to 3, or as many as the model has. Of your own model: 0 and names of its layers.
+            drawn at each step. Empty: 0 to 3, or as many as the model has. Of your own model: 0 and names of its layers; empty: 0 and up
+            to three layers with feature maps, evenly spaced.
         noise: `none`; `paper`: one draw and level for all views; `official`: as in the published code, independent draws
             for each view, additive levels times the view's number, levels times Beta(2, 5), some values without noise.
         additive_noise: standard deviation of the Gaussian noise, in units of the normalized image or of the features.
@@ -66,6 +67,8 @@ class NoisyMix(FurtherViewsMethod):
         self.term_names = ("cross_entropy", "stability") if jsd_weight else ("cross_entropy",)
         self.default_views = ("clean", "augmix", "augmix") if jsd_weight else ("clean",)
         stages = (stages,) if isinstance(stages, str) else stages
+        if not stages and (mixing or noise != "none") and not models.is_network(classifier):
+            stages = (0, *models.stage_layers(classifier))  # type: ignore[arg-type]  # names, of a user's model
         names = [stage for stage in stages if isinstance(stage, str)]
         super().__init__(classifier, stages=names, **kwargs)
         stages = tuple(names.index(stage) + 1 if isinstance(stage, str) else stage for stage in stages)
@@ -88,13 +91,16 @@ class NoisyMix(FurtherViewsMethod):
             raise ValueError(f"Expected stages in 0..{last}, which {classifier.name} has, each once. Received: {self.stages}")
         if not last and not stages and (mixing or noise != "none"):
             logging.warning(
-                "NoisyMix mixes the images themselves: %s has no stages. Try: stages=(0, 'name of a layer', ...)", classifier.name
+                "%s mixes the images themselves: %s has no stages. Try: stages=(0, 'name of a layer', ...)",
+                type(self).__name__,
+                classifier.name,
             )
 
     def check_views(self, views: Sequence[str]) -> None:
         expected = "at least 2 views, such as clean,augmix,augmix," if self.jsd_weight else "one view"
         if (len(views) > 1) != bool(self.jsd_weight):
-            raise ValueError(f"Expected {expected} for NoisyMix with jsd_weight={self.jsd_weight:g}. Received: --views={','.join(views)}")
+            name = type(self).__name__
+            raise ValueError(f"Expected {expected} for {name} with jsd_weight={self.jsd_weight:g}. Received: --views={','.join(views)}")
 
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         step, views = batch.step[0], len(batch.views)
@@ -171,3 +177,92 @@ class NoisyMix(FurtherViewsMethod):
         factor = 1.0 + (multiplicative_scale * self.multiplicative_noise) * factor
         noise = (additive_scale * self.additive_noise) * draws.normal(shape, sparsity)
         return [view * tf.cast(factor, view.dtype) + tf.cast(noise, view.dtype) for view in views]
+
+
+class Mixup(NoisyMix):
+    """Mixup (Zhang et al., 2018): images and labels are mixed with those of other images.
+
+    Args:
+        alpha: the mixing coefficient is drawn from Beta(alpha, alpha).
+    """
+
+    kwargs_of = Method
+
+    def __init__(self, classifier: keras.Model, *, alpha: float = 1.0, **kwargs):
+        super().__init__(classifier, alpha=alpha, stages=(0,), noise="none", jsd_weight=0.0, **kwargs)
+
+
+class ManifoldMixup(NoisyMix):
+    """Manifold Mixup (Verma et al., 2019): features of a random stage of the network are mixed, and labels with them.
+
+    Args:
+        alpha: the mixing coefficient is drawn from Beta(alpha, alpha).
+        stages: candidates for mixing, one of which is drawn at each step; as of `NoisyMix`.
+    """
+
+    kwargs_of = Method
+
+    def __init__(self, classifier: keras.Model, *, alpha: float = 2.0, stages: tuple[int, ...] = (), **kwargs):
+        super().__init__(classifier, alpha=alpha, stages=stages, noise="none", jsd_weight=0.0, **kwargs)
+
+
+class NFM(NoisyMix):
+    """Noisy Feature Mixup (Lim et al., 2022): Manifold Mixup, with noise on the mixed features. Defaults are the paper's.
+
+    Args:
+        alpha: the mixing coefficient is drawn from Beta(alpha, alpha).
+        stages: candidates for mixing and noise, one of which is drawn at each step; as of `NoisyMix`.
+        noise: `paper` or `official`; as of `NoisyMix`.
+        additive_noise: standard deviation of the Gaussian noise, in units of the normalized image or of the features.
+        multiplicative_noise: values are multiplied by 1 + this times a number uniform in [-1, 1].
+        sparsity: fraction of the values without noise (`official`).
+    """
+
+    kwargs_of = Method
+
+    def __init__(
+        self,
+        classifier: keras.Model,
+        *,
+        alpha: float = 1.0,
+        stages: tuple[int, ...] = (),
+        noise: typing.Literal["paper", "official"] = "official",
+        additive_noise: float = 0.4,
+        multiplicative_noise: float = 0.2,
+        sparsity: float = 0.0,
+        **kwargs,
+    ):
+        super().__init__(
+            classifier,
+            alpha=alpha,
+            stages=stages,
+            noise=noise,
+            additive_noise=additive_noise,
+            multiplicative_noise=multiplicative_noise,
+            sparsity=sparsity,
+            jsd_weight=0.0,
+            **kwargs,
+        )
+
+
+class AugMix(NoisyMix):
+    """AugMix with its Jensen-Shannon stability loss (Hendrycks et al., 2020): cross-entropy, and equal predictions for AugMix views.
+
+    Args:
+        jsd_weight: the weight of the stability loss, > 0.
+        batch_norm: as of `NoisyMix`.
+    """
+
+    kwargs_of = Method
+
+    def __init__(
+        self,
+        classifier: keras.Model,
+        *,
+        jsd_weight: float = 12.0,
+        batch_norm: typing.Literal["auto", "own", "joint", "inference"] = "auto",
+        **kwargs,
+    ):
+        super().__init__(
+            classifier, mixing=False, noise="none", jsd_weight=positive("jsd_weight", jsd_weight), batch_norm=batch_norm, **kwargs
+        )

@@ -44,7 +44,8 @@ def unknown(kind: str, received: str, known: Iterable[str]) -> ValueError:
         known: all known names.
     """
     known = sorted(known)
-    near = difflib.get_close_matches(received, known, n=3, cutoff=0.5)
+    begun = [name for name in known if len(received) > 2 and name.startswith(received)]
+    near = list(dict.fromkeys([*begun, *difflib.get_close_matches(received, known, n=3, cutoff=0.5)]))[:3]
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     names = f" Known: {', '.join(known)}" if len(known) <= _LISTED or not near else ""
     return ValueError(f"Unknown {kind}: {received!r}.{hint}{names}")
