@@ -78,7 +78,7 @@ def test_a_generator_gives_fit_all_of_its_batches():
     assert_equal(by_generator.classifier, by_dataset.classifier)
 
 
-@pytest.mark.parametrize("made", [lambda x, y: (x, y), lambda x, y: [x, y], dataset, Sequence, generator])
+@pytest.mark.parametrize("made", [lambda x, y: (x, y), lambda x, y: [[x], y], dataset, Sequence, generator])
 def test_validation_data_are_checked_before_training_and_in_evaluate(made):
     method = compiled(input_range=(0, 255))
     for data in (lambda: made(X, Y), lambda: made(X * 255, Y + 1)):

@@ -80,8 +80,10 @@ def test_users_models_train_by_fit_as_by_our_loop(name, float64):
 def test_a_model_that_scales_inside_trains_alike_on_levels():
     levels = batches().map(lambda x, y: (tf.cast(tf.round(x * 255), tf.uint8), y))
     views = cheap_views("noisymix")
-    inside = methods.NoisyMix(functional(scale=True), input_range=(0, 255), views=views)
-    outside = methods.NoisyMix(functional(), views=views)
+    inside, outside = (
+        methods.NoisyMix(functional(scale=scale), stages=(0, "first"), input_range=(0, 255 if scale else 1), views=views)
+        for scale in (True, False)
+    )
     fitted(inside, levels)
     fitted(outside, eager=True)
     assert_equal(inside.classifier, outside.classifier, atol=1e-4)

@@ -125,8 +125,8 @@ class KerasFit(keras.Model):
 
     def _first_batch(self, x, y):
         """Returns ((images or a tuple of their views, labels) of the first batch, or of all arrays, None where not known), the data)."""
-        if y is not None or hasattr(x, "shape") or not hasattr(x, "__iter__"):
-            return (x, y), x
+        if hasattr(x, "shape") or isinstance(x, list | tuple) or not hasattr(x, "__iter__"):
+            return (x[0] if isinstance(x, list) and len(x) == 1 else x, y), x
         first: Any
         if isinstance(x, types.GeneratorType):
             first = next(x, None)
