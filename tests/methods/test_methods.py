@@ -13,7 +13,7 @@ from tf_robust.saved_models import export, loading
 from tf_robust.training import checkpoints, distribution, loop
 
 OPTIONS = {"fcl": {"k": 20}, "moco": {"queue": 30}, "instdis": {"examples": 48}, "pirl": {"examples": 48}}
-DETERMINISTIC = ("cross_entropy", "input_gradient", "simclr", "instdis", "linear_probe", "finetune", "l2_sp", "similarity")
+DETERMINISTIC = ("cross_entropy", "augmix", "input_gradient", "simclr", "instdis", "linear_probe", "finetune", "l2_sp", "similarity")
 VIEWS = {"noisymix": 3, "augmix": 3, "augmax": 5, "simclr": 2, "moco": 2, "pirl": 2}  # of those that want several
 EXPORTED = {method.__mro__[1]: name for name, method in reversed(methods.METHODS.items())}.values()  # one of each kind
 AUXILIARY = [name for name, method in methods.METHODS.items() if issubclass(method, AuxiliaryTermMethod)]
@@ -313,7 +313,7 @@ def test_fcl_options_change_the_result(network, source):
     "name, options, message",
     [
         ("fcl", {"k": 257}, "k in 1..256"),
-        ("fcl", {"k": 0}, "k in 1..256"),
+        ("fcl", {"k": -1}, "k in 1..256"),
         ("fcl", {"sigma": 0.0}, "sigma > 0"),
         ("fcl", {"temperature": -1.0}, "temperature > 0"),
         ("fcl", {"form": "hinge"}, "form"),
