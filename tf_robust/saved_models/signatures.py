@@ -20,12 +20,14 @@ class Signature:
         inputs: {name: TensorSpec}.
         outputs: {name: TensorSpec}.
         has_graph: whether `call` consists of TensorFlow operations, which a SavedModel can hold.
+        float_type: function that returns the narrowest type of floats that it is known to compute in.
     """
 
     call: Callable[..., dict[str, tf.Tensor]]
     inputs: dict[str, tf.TensorSpec]
     outputs: dict[str, tf.TensorSpec]
     has_graph: bool = True
+    float_type: Callable[[], tf.DType] = lambda: tf.float32
 
     def __str__(self) -> str:
         return f"{described(self.inputs)} -> {described(self.outputs)}"
@@ -52,9 +54,11 @@ class Signature:
     def channels_last(self) -> "Signature":
         """Returns a signature that takes [N, H, W, C]: this one, or one that transposes for a model that takes [N, C, H, W]."""
         ((name, spec),) = self.inputs.items()
-        if spec.shape.rank != 4 or spec.shape[1] not in (1, 3) or spec.shape[3] in (1, 3):
+        if spec.shape.rank != 4 or spec.shape[3] in (1, 3):
             return self
         count, channels, height, width = spec.shape
+        if channels not in (1, 3) and (channels or not (height and width)):
+            return self
         transposed = tf.TensorSpec([count, height, width, channels], spec.dtype, spec.name)
         return dataclasses.replace(
             self, call=lambda **images: self.call(**{name: tf.transpose(images[name], [0, 3, 1, 2])}), inputs={name: transposed}

@@ -1,6 +1,13 @@
 """Reads Keras models: `.keras` archives and HDF5 files. Python code in them (Lambda layers) runs only if they are trusted."""
 
+import contextlib
+import inspect
 import json
+import os
+import shutil
+import tempfile
+import typing
+import warnings
 import zipfile
 from collections.abc import Iterator
 
@@ -17,6 +24,16 @@ _ADVICE = (
     "Try: copy it again; or, with the code of its custom classes, write a SavedModel by model.export(DIR), and load that; "
     "keras_hub models are read from their preset folder."
 )
+_ADVICE_ON_OLD = (
+    "It was written by Keras {version} and cannot be read by Keras {present}. Try: load it with TensorFlow 2.15 or the package tf_keras, "
+    "and write a SavedModel by tf.saved_model.save(model, DIR), which can be read."
+)
+_MOVED: dict[object, dict[str, object]] = {
+    "Functional": {"module": "keras.src.models.functional"},
+    "Model": {"module": "keras.src.models.functional", "class_name": "Functional", "registered_name": "Functional"},
+    "Sequential": {"module": "keras", "registered_name": None},
+}
+_OF_ALL_LAYERS = ("name", "trainable", "dtype", "activity_regularizer", "batch_input_shape", "batch_shape", "input_shape", "ragged")
 _UNNAMED = ("Functional", "__keras_tensor__")  # classes of Keras without a public name
 
 
@@ -36,7 +53,8 @@ def read_archive(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
         )
     with readable(path, _ADVICE), zipfile.ZipFile(path) as archive:
         config = json.loads(archive.read("config.json"))
-    return _load(path, config, trust)
+        metadata = json.loads(archive.read("metadata.json")) if "metadata.json" in archive.namelist() else {}
+    return _load(path, config, str(metadata.get("keras_version", "")), trust)
 
 
 def read_hdf5(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
@@ -46,13 +64,13 @@ def read_hdf5(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
         ValueError: it is damaged, has only weights, or contains Python code and is not trusted.
     """
     with readable(path, _ADVICE), h5py.File(path) as file:
-        config = file.attrs.get("model_config")
+        config, version = file.attrs.get("model_config"), file.attrs.get("keras_version", "")
     if config is None:
         raise ValueError(
             f"Expected a whole model in {path}, as model.save writes it. Received: weights only. "
             "Try: load them into the model in Keras and save that as .keras"
         )
-    return _load(path, json.loads(config), trust)
+    return _load(path, json.loads(config), version.decode() if isinstance(version, bytes) else str(version), trust)
 
 
 def keras_signature(model: keras.Model) -> Signature:
@@ -84,17 +102,80 @@ def _by_name(outputs):
     return outputs if isinstance(outputs, dict) else {f"output_{i}": tensor for i, tensor in enumerate(keras.tree.flatten(outputs))}
 
 
-def _load(path, config, trust):
+def compiled_as_given(model: keras.Model, path: str, trust: bool = False) -> keras.Model:
+    """Compiles a model as it is in the file that it was loaded from, by `compile_like`, and returns it.
+
+    Args:
+        model: loaded from the file.
+        path: of the file; without one the model is unchanged.
+        trust: as in `read_archive`.
+    """
+    if model.compiled or not os.path.isfile(path):
+        return model
+    with warnings.catch_warnings(), contextlib.suppress(Exception):  # losses of the user's own, or a file of another version
+        warnings.simplefilter("ignore")
+        return compile_like(model, keras.saving.load_model(path, safe_mode=not trust))
+    return model
+
+
+def compile_like(model: keras.Model, given: keras.Model) -> keras.Model:
+    """Compiles a model with the loss, metrics and optimizer of another one, whose state it does not share, and returns it.
+
+    It stays uncompiled if the other one is, or has losses or metrics that Keras cannot copy.
+    """
+    with contextlib.suppress(Exception):
+        if given.compiled:
+            model.compile_from_config(given.get_compile_config())
+    return model
+
+
+def _load(path, config, version, trust):
     if not trust and "Lambda" in _class_names(config):  # also checked here: old versions of Keras run those of HDF5 files
         raise ValueError(
             f"Expected a model that can be loaded. Received: {path}: it contains Python code (a Lambda layer), which is not run. "
             "Try: --trust, if you trust the file; or write a SavedModel by model.export(DIR), and load that."
         )
-    with readable(path, _custom_classes(config) or _ADVICE):
-        model = keras.saving.load_model(path, compile=False, safe_mode=not trust)
+    is_old = version.startswith("2.")
+    advice = _ADVICE_ON_OLD.format(version=version, present=keras.__version__) if is_old else _custom_classes(config) or _ADVICE
+    with readable(path, advice), tempfile.TemporaryDirectory() as folder:
+        file = _rewritten(path, _of_keras_3(config), folder) if is_old else path
+        model = keras.saving.load_model(file, compile=False, safe_mode=not trust)
         if not getattr(model, "inputs", None):
             raise ValueError("its inputs are unknown (a subclass of keras.Model)")
         return {"serving_default": keras_signature(model)}, model
+
+
+def _rewritten(path, config, folder):
+    """A copy of a file with another configuration."""
+    copy = os.path.join(folder, os.path.basename(path))
+    if not zipfile.is_zipfile(path):
+        shutil.copyfile(path, copy)
+        with h5py.File(copy, "r+") as file:
+            file.attrs["model_config"] = json.dumps(config)
+        return copy
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(copy, "w") as target:
+        for name in source.namelist():
+            target.writestr(name, json.dumps(config) if name == "config.json" else source.read(name))
+    return copy
+
+
+def _of_keras_3(config: typing.Any) -> typing.Any:
+    """A configuration of Keras 2 as this version reads it: its modules moved, and some arguments have gone that had no effect."""
+    if isinstance(config, list):
+        return [_of_keras_3(one) for one in config]
+    if not isinstance(config, dict):
+        return config
+    config = {name: _of_keras_3(value) for name, value in config.items()}
+    name, arguments = config.get("class_name"), config.get("config")
+    if name in _MOVED and str(config.get("module", "keras.src")).startswith("keras.src"):
+        config |= {key: value for key, value in _MOVED[name].items() if key in config}
+    layer = getattr(keras.layers, str(name), None)
+    if isinstance(arguments, dict) and isinstance(layer, type) and issubclass(layer, keras.layers.Layer):
+        known = {*inspect.signature(layer).parameters, *_OF_ALL_LAYERS}
+        config["config"] = {
+            key: value for key, value in arguments.items() if key in known or not (value in (None, False, 1) or key.startswith("kernel_"))
+        }
+    return config
 
 
 def _custom_classes(config):

@@ -1,8 +1,12 @@
 """Reads ONNX models by ONNX Runtime. They have no gradients."""
 
+import dataclasses
+import importlib
+
+import numpy as np
 import tensorflow as tf
 
-from tf_robust.saved_models.formats.reading import import_extra, numpy_signature, readable
+from tf_robust.saved_models.formats.reading import Axes, import_extra, numpy_signature, readable, run_in_layout
 from tf_robust.saved_models.signatures import Signature
 
 _TYPES = {"float": "float32", "double": "float64"}  # where TensorFlow has another name
@@ -10,6 +14,8 @@ _TYPES = {"float": "float32", "double": "float64"}  # where TensorFlow has anoth
 
 def read(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
     """Reads an `.onnx` file as one signature, `serving_default`.
+
+    Images are transposed to channels first if the shape of its input says so, or if it does not state channels and the model does not fail.
 
     Args:
         path: of the file.
@@ -23,8 +29,30 @@ def read(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
     with readable(path, "Try: copy it or export it again, with its .data file if it has one."):
         session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
         inputs, outputs = (_specs(tensors) for tensors in (session.get_inputs(), session.get_outputs()))
-    signature = numpy_signature(lambda batch: session.run(None, {next(iter(inputs)): batch}), inputs, outputs)
-    return {"serving_default": signature}, session
+    known: list[Axes] = [] if all(map(_has_unknown_layout, inputs.values())) else [(0, 1, 2, 3)]
+
+    def run(batch):
+        (name,) = inputs
+        return run_in_layout(lambda axes: session.run(None, {name: np.ascontiguousarray(batch.transpose(axes))}), known)
+
+    signature = numpy_signature(run, inputs, outputs)
+    return {"serving_default": dataclasses.replace(signature, float_type=lambda: _float_type(path))}, session
+
+
+def _has_unknown_layout(spec):
+    """Whether images may have their channels in the second or the last axis."""
+    return spec.shape.rank == 4 and spec.shape[1] is None and spec.shape[3] is None
+
+
+def _float_type(path):
+    """The narrowest type of the weights; float32 if the package onnx is not installed."""
+    try:
+        onnx = importlib.import_module("onnx")
+    except ImportError:
+        return tf.float32
+    types = {tensor.data_type for tensor in onnx.load(path, load_external_data=False).graph.initializer}
+    narrow = {onnx.TensorProto.BFLOAT16: tf.bfloat16, onnx.TensorProto.FLOAT16: tf.float16}
+    return next((kind for number, kind in narrow.items() if number in types), tf.float32)
 
 
 def _specs(tensors):

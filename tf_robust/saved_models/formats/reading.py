@@ -1,14 +1,45 @@
 """Shared by the readers: optional packages, messages of failures, and models that compute outside of TensorFlow."""
 
+import typing
 from collections.abc import Callable, Mapping
 
 import numpy as np
 import tensorflow as tf
 
 from tf_robust.saved_models.signatures import Signature
-from tf_robust.utils.reading import import_extra, readable
+from tf_robust.utils.reading import cause, import_extra, readable
 
-__all__ = ["import_extra", "numpy_signature", "readable"]
+__all__ = ["Axes", "import_extra", "numpy_signature", "readable", "run_in_layout"]
+
+Axes = tuple[int, int, int, int]
+Result = typing.TypeVar("Result")
+_LAYOUTS: dict[str, Axes] = {"channels first": (0, 3, 1, 2), "channels last": (0, 1, 2, 3)}
+
+
+def run_in_layout(run: Callable[[Axes], Result], known: list[Axes]) -> Result:
+    """Returns the result of a model on images [N, H, W, C] whose axes are reordered: channels first, unless it fails with these.
+
+    Args:
+        run: function of the order of the axes.
+        known: the order that the model takes; empty: gets the first one with which it does not fail.
+
+    Raises:
+        RuntimeError: it fails with each.
+    """
+    failures: dict[str, Exception] = {}
+    for name, axes in _LAYOUTS.items():
+        if known and axes != known[0]:
+            continue
+        try:
+            result = run(axes)
+        except (MemoryError, ValueError):  # of this package
+            raise
+        except Exception as error:  # of any kind: runtimes have their own
+            failures[name] = error
+        else:
+            known[:] = [axes]
+            return result
+    raise RuntimeError("; ".join(f"{name}: {cause(error)}" for name, error in failures.items())) from next(iter(failures.values()))
 
 
 def numpy_signature(
@@ -34,8 +65,11 @@ def numpy_signature(
         return [np.concatenate(results)[: len(batch)] for results in zip(*map(run, parts), strict=True)]
 
     def call(**images):
-        results = tf.numpy_function(run_parts, [images[name]], [spec.dtype for spec in specs.values()])
-        results = results if isinstance(results, (list, tuple)) else [results]  # one type in the list: one tensor
+        if tf.executing_eagerly():  # errors are those of the runtime
+            results = [tf.convert_to_tensor(one) for one in run_parts(np.asarray(images[name]))]
+        else:
+            results = tf.numpy_function(run_parts, [images[name]], [spec.dtype for spec in specs.values()])
+            results = results if isinstance(results, (list, tuple)) else [results]  # one type in the list: one tensor
         return {key: tf.ensure_shape(result, spec.shape) for (key, spec), result in zip(specs.items(), results, strict=True)}
 
     return Signature(call, {name: tf.TensorSpec(_free(spec.shape), spec.dtype, name)}, specs, has_graph=False)

@@ -9,7 +9,7 @@ import zipfile
 import numpy as np
 import tensorflow as tf
 
-from tf_robust.saved_models.formats.reading import import_extra, readable
+from tf_robust.saved_models.formats.reading import Axes, import_extra, readable, run_in_layout
 from tf_robust.saved_models.signatures import Signature
 
 
@@ -37,20 +37,23 @@ def read(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
 
     @tf.custom_gradient
     def logits(images):
-        result = tf.numpy_function(network.forward, [images], tf.float32)
-        result.set_shape([images.shape[0], None])
-
         def gradient(upstream):
-            images_gradient = tf.numpy_function(network.backward, [images, upstream], tf.float32)
-            images_gradient.set_shape(images.shape)
-            return images_gradient
+            return _call(network.backward, images, upstream, shape=images.shape)
 
-        return result, gradient
+        return _call(network.forward, images, shape=[images.shape[0], None]), gradient
 
     inputs = {"images": tf.TensorSpec([None, None, None, network.channels], tf.float32, "images")}
     outputs = {"output": tf.TensorSpec([None, None], tf.float32, "output")}
-    signature = Signature(lambda images: {"output": logits(images)}, inputs, outputs, has_graph=False)
+    float_type = {torch.float16: tf.float16, torch.bfloat16: tf.bfloat16}.get(network.type, tf.float32)
+    signature = Signature(lambda images: {"output": logits(images)}, inputs, outputs, has_graph=False, float_type=lambda: float_type)
     return {"serving_default": signature}, network.module
+
+
+def _call(function, *tensors, shape):
+    """Calls a function of NumPy arrays; errors of eager calls are those of the function."""
+    if tf.executing_eagerly():
+        return tf.convert_to_tensor(function(*(tensor.numpy() for tensor in tensors)))
+    return tf.ensure_shape(tf.numpy_function(function, tensors, tf.float32), shape)
 
 
 def _is_torchscript(path):
@@ -72,7 +75,7 @@ class _Network:
         parameters = [parameter.requires_grad_(False) for parameter in module.parameters()]
         self.channels = next((int(p.shape[1]) for p in parameters if p.ndim == 4 and p.shape[1] in (1, 3)), None)
         self.type = parameters[0].dtype if parameters else torch.float32
-        self.channels_last = False
+        self.layout: list[Axes] = []
 
     def forward(self, images: np.ndarray) -> np.ndarray:
         with self.torch.no_grad():
@@ -84,14 +87,7 @@ class _Network:
         return images.grad.numpy()
 
     def _scores(self, images):
-        if self.channels_last:
-            return self._only(self.module(images.to(self.type)))
-        try:
-            return self._only(self.module(images.permute(0, 3, 1, 2).to(self.type)))
-        except RuntimeError:  # another number of channels
-            scores = self._only(self.module(images.to(self.type)))
-            self.channels_last = True
-            return scores
+        return run_in_layout(lambda axes: self._only(self.module(images.permute(*axes).to(self.type))), self.layout)
 
     def _only(self, result):
         """The only output, or the one named logits, as float32."""
