@@ -160,6 +160,7 @@ class Hardened:
             "start": self.trainable.classifier.path,
             "model": f"{HARDENED}{delivery.suffix_of(self.trainable)}" if self.changed else None,
             "data": self.search.data,
+            "interface": self.trainable.classifier.interface.conventions(),
             "validation_fraction": self.search.validation_fraction,
             "trained_on": list(self.search.trained_on),
             "config": dataclasses.asdict(self.config),

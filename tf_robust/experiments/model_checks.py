@@ -16,7 +16,7 @@ from tf_robust.data.class_mask import IMAGENET_CLASSES
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_order
 from tf_robust.experiments.config import TrainConfig
-from tf_robust.saved_models import card_files, input_check
+from tf_robust.saved_models import batch_check, card_files, input_check
 from tf_robust.saved_models.loading import Classifier
 
 CHECKED_IMAGES, IMAGES_PER_CLASS, MOST_IMAGES = 300, 10, 1000
@@ -156,22 +156,33 @@ def _in_folders(source):
 
 
 def check_model_suits(predict: Classifier, source: Source) -> None:
-    """Checks that a model takes the images of a source and has its classes; other class names are only noted.
+    """Checks that a model takes the images of a source and has its classes; class names that its card does not have are only noted.
 
     Raises:
-        ValueError: another image shape or number of classes.
+        ValueError: another image shape or number of classes, or another order of the classes than in the card.
     """
     predict.check_images_match(source.image_shape)
     if predict.num_classes:
         _check_classes(predict, source, predict.num_classes)
     names = predict.card.get("classes")  # cards of other programs may have any type
     if names and isinstance(names, list) and not source.class_mask and names != list(source.class_names):
+        _check_order_of_card(predict.path, names, source)
         differing = [pair for pair in itertools.zip_longest(names, source.class_names) if pair[0] != pair[1]]
         print(
             f"  Note: the class names of the model and of {source.name} differ: {len(differing)} differ, the first "
             f"{differing[0][0]!r} and {differing[0][1]!r}.",
             flush=True,
         )
+
+
+def _check_order_of_card(path, names, source):
+    columns = {name: column for column, name in enumerate(names) if isinstance(name, str)}
+    for column, name in enumerate(source.class_names):
+        if columns.get(name, column) != column:
+            raise ValueError(
+                f"Expected the class {name!r} in column {columns[name]}, as the card of {path} says. Received: column {column} in "
+                f"{source.name}. Try: a --label_map with the columns of the card, or none"
+            )
 
 
 def check_columns(predict: Classifier, source: Source) -> None:
@@ -201,11 +212,10 @@ def _check_classes(predict, source, num_classes):
 
 
 def with_known_outputs(predict: Classifier, source: Source) -> Classifier:
-    """Returns a model with logits or probabilities for `outputs="auto"`, inferred from its outputs on the first images of a source."""
-    if predict.interface.outputs == "auto" or predict.has_one_output is None:
-        known = predict.with_known_outputs(evaluation.first_images(source, IMAGES_FOR_OUTPUTS)[0])
-    else:
-        known = predict
+    """Returns a model with logits or probabilities for `outputs="auto"`, inferred from its outputs on the first images of a source, and
+    checked by `with_checked_batches`."""
+    images = evaluation.first_images(source, IMAGES_FOR_OUTPUTS)[0]
+    known = with_checked_batches(predict.with_known_outputs(images), images)
     if known.has_one_output:
         second = f" {source.class_names[1]!r}" if len(source.class_names) == 2 else ""
         kind = "probability" if known.interface.outputs == "probabilities" else "logit"
@@ -215,6 +225,19 @@ def with_known_outputs(predict: Classifier, source: Source) -> Classifier:
     elif predict.interface.outputs == "auto" and known.interface.outputs == "probabilities":
         print("  Note: --outputs=probabilities: the sums over the classes are 1.", flush=True)
     return known
+
+
+def with_checked_batches(predict: Classifier, images: np.ndarray) -> Classifier:
+    """Returns a model with `batch_dependence`, and prints a note if its outputs depend on the other images of a batch.
+
+    Args:
+        predict: the model.
+        images: float32 [N, H, W, C] in [0, 1], of which the first are compared.
+    """
+    predict.batch_dependence = batch_check.batch_dependence(predict, images)
+    if note := batch_check.describe(predict):
+        print_note(note)
+    return predict
 
 
 def with_checked_inputs(predict: Classifier, source: Source) -> Classifier:
@@ -270,12 +293,11 @@ def with_fitting_range(predict: Classifier, images: np.ndarray, labels: np.ndarr
 
 def _unchecked(predict):
     """A model whose pixel scale is known or not to be checked; None for others."""
-    automatic = predict.interface.input_range == "auto"
-    if "input" in predict.card:  # of our own export
-        return predict.with_input_range("0,1") if automatic else predict
+    if card_files.declared_range(predict.card):
+        return predict
     if predict.interface.check_inputs:
         return None
-    if automatic:
+    if predict.interface.input_range == "auto":
         raise ValueError("Expected an --input_range with --check_inputs=false. Received: auto. Try: --check_inputs")
     return predict
 

@@ -93,6 +93,8 @@ def evaluate(
     imagenet = evaluation.is_imagenet(source, data.eval_config)
     card = evaluation.card_of(source, data.eval_config, training_source, imagenet, shifts, surrogate, validation, open_sets)
     card["sizes"] = evaluation.image_sizes(source, classifier)
+    if classifier.batch_dependence:
+        card["batch_dependence"] = classifier.batch_dependence
     digest, interface_fields = classifier.digest(), classifier.interface.conventions()
     if data.eval_config.adaptation != "none":
         predict = with_output_check(with_batch_statistics(classifier))

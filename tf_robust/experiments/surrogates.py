@@ -8,7 +8,7 @@ import keras
 
 from tf_robust import evaluation
 from tf_robust.data.source import Source
-from tf_robust.experiments.model_checks import print_note, with_checked_inputs
+from tf_robust.experiments.model_checks import print_note, with_checked_batches, with_checked_inputs
 from tf_robust.saved_models import loading
 
 _IMAGES = 50  # whose outputs tell probabilities from logits
@@ -50,7 +50,7 @@ def _checked(surrogate, source):
     if not surrogate.has_gradients(source.image_shape):
         raise ValueError(f"Expected a surrogate with gradients. Received: {surrogate.path}, {surrogate.why_no_gradients()}")
     images, labels = evaluation.first_images(source, _IMAGES)
-    scaled = with_checked_inputs(surrogate.with_known_outputs(images), source)
+    scaled = with_checked_inputs(with_checked_batches(surrogate.with_known_outputs(images), images), source)
     accuracy = float((scaled(images).numpy().argmax(axis=1) == labels).mean())
     print_note(
         f"attacks are transferred from {scaled.path} (input_range={scaled.interface.input_range}, outputs={scaled.interface.outputs}), "

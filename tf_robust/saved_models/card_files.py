@@ -25,6 +25,15 @@ def training_data(path: str) -> str:
     return ""
 
 
+def declared_range(card: Mapping[str, typing.Any]) -> str:
+    """Returns the pixel scale of a model by its card, as a `ModelInterface.input_range`; empty: the card declares none."""
+    entry = card.get("input")  # cards of other programs may have any type
+    value = entry.get("range") if isinstance(entry, dict) else None
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(one, (int, float)) for one in value):
+        return f"{value[0]:g},{value[1]:g}"
+    return value if isinstance(value, str) else ""
+
+
 def card_of_hardening(path: str) -> dict[str, typing.Any]:
     """Returns the fields of a card that the record `harden.json` beside a hardened model gives; {} for other models.
 
@@ -40,9 +49,11 @@ def card_of_hardening(path: str) -> dict[str, typing.Any]:
     if record.get("model") != name:
         return {}
     data, fraction = record.get("data"), record.get("validation_fraction")
+    interface = record.get("interface") or {}
+    declared = {"input": {"range": interface["input_range"]}, "output": interface["outputs"]} if interface else {}
     known = {} if fraction is None else {"validation_fraction": fraction}
     own = [{"data": data, **known}] if data else []  # of a record without the field `trained_on`
-    return {**({"data": data} if data else {}), "trained_on": record.get("trained_on", own)}
+    return {**declared, **({"data": data} if data else {}), "trained_on": record.get("trained_on", own)}
 
 
 def _read(file):

@@ -6,6 +6,7 @@ import hashlib
 import os
 import secrets
 import typing
+from collections.abc import Sequence
 
 import keras
 import numpy as np
@@ -18,10 +19,12 @@ from tf_robust.saved_models import card_files, zoo
 from tf_robust.saved_models.interface import ModelInterface
 from tf_robust.saved_models.signatures import BEFORE_SOFTMAX, Signature, described, shape_text
 from tf_robust.utils.files import digest_of_folder, read_json
+from tf_robust.utils.reading import cause
 
 _digests: dict[int, tuple[object, str]] = {}  # {id: (a function, which stays in memory, its digest)}
 _LARGEST_FLOAT16 = 2.0**14  # a quarter of the largest number, so that sums stay finite
-SUM_TOLERANCE = 0.02  # of the sum of probabilities, which 8-bit models round
+ROUNDING = 2.0**-7  # of the sum of probabilities that are computed in half precision: bfloat16 has 8 bits
+COARSEST_STEP = 1 / 64  # of quantized probabilities
 FEWEST_TOLD = 20  # images, by whose scores one output is taken for a probability or a logit
 _SCALES = ("0,1", "-1,1", "0,255")  # of images on which a probability stays in [0, 1]
 
@@ -46,6 +49,7 @@ class Classifier:
         has_one_output: whether the scores are [N, 1]; None if unknown.
         output_name: of the logits or probabilities among the outputs of the signature.
         card: content of the model's `card.json`, or {}.
+        batch_dependence: how its scores depend on the other images of a batch, for JSON; {}: not at all, or not checked.
         description: the model and how it is called, in one line.
 
     Raises:
@@ -53,8 +57,10 @@ class Classifier:
     """
 
     def __init__(self, signature: Signature, interface: ModelInterface, *, path: str, loaded: object):
-        interface = dataclasses.replace(interface, outputs=signature.kind(interface.outputs))
-        self.path, self.loaded, self.card, self.interface = path, loaded, read_card(path), interface
+        self.path, self.loaded, self.card = path, loaded, read_card(path)
+        interface = interface.with_card(self.card, path, signature.outputs)
+        self.interface = interface = dataclasses.replace(interface, outputs=signature.kind(interface.outputs))
+        self.batch_dependence: dict[str, typing.Any] = {}
         self._call, ((self._argument, spec),) = signature.call, signature.inputs.items()
         self._type, self.output_name = spec.dtype, signature.output(interface.outputs)
         input_shape, output_spec = spec.shape.with_rank(4), signature.outputs[self.output_name]
@@ -90,7 +96,11 @@ class Classifier:
         Args:
             images: float32 [N, H, W, C] in [0, 1].
         """
-        outputs_by_name, scores = self._scores(images)
+        return self.outputs_of(self.model_input(images))
+
+    def outputs_of(self, values: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the same as `outputs`, for values as the model takes them (`model_input`)."""
+        outputs_by_name, scores = self._named_outputs(values)
         probabilities = self.interface.outputs == "probabilities"
         before = outputs_by_name.get(self.output_name + BEFORE_SOFTMAX)
         if probabilities and before is not None:
@@ -101,22 +111,58 @@ class Classifier:
             scores = _of_two_classes(scores, False)
         return {**{name: value for name, value in outputs_by_name.items() if not name.endswith(BEFORE_SOFTMAX)}, "logits": scores}
 
-    def _scores(self, images):
-        """(outputs of the signature by name, the logits or probabilities among them as the model returns them)."""
+    def native_outputs(self, values: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Returns (outputs of the signature by name, the logits or probabilities among them as the model returns them, float32).
+
+        Args:
+            values: what the model takes, as `model_input` returns it.
+        """
+        outputs_by_name, scores = self._named_outputs(values)
+        return {name: value for name, value in outputs_by_name.items() if not name.endswith(BEFORE_SOFTMAX)}, scores
+
+    def _named_outputs(self, values):
+        """`native_outputs` with the input of a last softmax."""
+        try:
+            outputs_by_name = self._call(**{self._argument: values})
+        except (MemoryError, tf.errors.ResourceExhaustedError):
+            raise
+        except Exception as error:  # of any kind: runtimes have their own
+            if (
+                not tf.executing_eagerly()
+                or not os.path.exists(self.path)
+                or type(error) is ValueError
+                and str(error).startswith("Expected")
+            ):
+                raise
+            raise ValueError(
+                f"Expected {self.path} to return scores of a batch of images {list(values.shape)}. Received: {cause(error)}. "
+                "Try: export it with a free batch size, and images of its size"
+            ) from error
+        scores = outputs_by_name[self.output_name]
+        scores = _of_float16(scores) if scores.dtype == tf.float16 else tf.cast(scores, tf.float32)
+        if not scores.shape.is_compatible_with([values.shape[0], None]):
+            raise ValueError(f"Expected scores [{values.shape[0]}, classes] of {self.path}. Received: {shape_text(scores.shape)}")
+        return outputs_by_name, scores
+
+    def scores(self, images: tf.Tensor | ArrayLike) -> tf.Tensor:
+        """Returns the scores of images [N, H, W, C] in [0, 1] as the model returns them: logits or probabilities."""
+        return self.native_outputs(self.model_input(images))[1]
+
+    def model_input(self, images: tf.Tensor | ArrayLike) -> tf.Tensor:
+        """Returns images [N, H, W, C] in [0, 1] as the model takes them: of its size, pixel scale and type."""
         images = tf.convert_to_tensor(images)
         if not images.dtype.is_floating:
             raise ValueError(f"Expected images as float32 in [0, 1]. Received: {images.dtype.name}")
         self.check_images_match(images.shape[1:])
-        outputs_by_name = self._call(**{self._argument: self._model_input(tf.cast(images, tf.float32))})
-        scores = outputs_by_name[self.output_name]
-        scores = _of_float16(scores) if scores.dtype == tf.float16 else tf.cast(scores, tf.float32)
-        if not scores.shape.is_compatible_with([images.shape[0], None]):
-            raise ValueError(f"Expected scores [{images.shape[0]}, classes] of {self.path}. Received: {shape_text(scores.shape)}")
-        return outputs_by_name, scores
+        return self.scaled(self.resized(tf.cast(images, tf.float32)))
 
-    def _model_input(self, images: tf.Tensor) -> tf.Tensor:
-        if self.interface.input_size:
-            images = image_ops.resize(images, self.interface.input_size, self.interface.input_size)
+    def resized(self, images: tf.Tensor) -> tf.Tensor:
+        """Returns images at `interface.input_size`."""
+        side = self.interface.input_size
+        return image_ops.resize(images, side, side) if side else images
+
+    def scaled(self, images: tf.Tensor) -> tf.Tensor:
+        """Returns images in [0, 1] on the pixel scale of the model and of its type."""
         values = images * self._scale + self._offset
         values = values[..., ::-1] if self.interface.blue_first else values
         if self._type == tf.uint8:  # tf.saturate_cast clips by an operation that TensorFlow Lite lacks
@@ -144,6 +190,25 @@ class Classifier:
         """Whether the input of the model is uint8."""
         return self._type == tf.uint8
 
+    def input_spec(self, image_shape: Sequence[int]) -> tf.TensorSpec:
+        """Returns the TensorSpec of the model's input for images of `image_shape` [H, W, C], before they are resized."""
+        side = self.interface.input_size
+        return tf.TensorSpec([None, *((side, side) if side else image_shape[:2]), image_shape[2]], self._type, "images")
+
+    @property
+    def pixel_scale(self) -> str:
+        """Pixel scale of the model's input, as a `ModelInterface.input_range`; of uint8 always 0,255."""
+        return "0,255" if self.takes_uint8 else self.interface.input_range
+
+    def float_type(self, image_shape: tuple[int, ...]) -> tf.DType:
+        """Returns the narrowest type of floats that the model is known to compute in, for images of `image_shape` [H, W, C]."""
+        if not self.has_graph:
+            return self._signature.float_type()
+        graph = tf.function(self.scores).get_concrete_function(tf.TensorSpec([None, *image_shape])).graph.as_graph_def()
+        nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+        types = {value.type for node in nodes for value in node.attr.values()}
+        return next((one for one in (tf.bfloat16, tf.float16) if one.as_datatype_enum in types), tf.float32)
+
     def with_input_range(self, input_range: str) -> "Classifier":
         """Returns the same model with another `interface.input_range`."""
         return self._with(input_range=input_range)
@@ -165,12 +230,12 @@ class Classifier:
         return known
 
     def _returns_one_score(self, images):
-        return self._scores(images)[1].shape[1] == 1 if self.has_one_output is None else self.has_one_output
+        return self.scores(images).shape[1] == 1 if self.has_one_output is None else self.has_one_output
 
     def _kind_of_scores(self, images):
         if not self._returns_one_score(images):
-            return "probabilities" if _are_probabilities(self(images)) else "logits"
-        scores = [one._scores(images)[1] for one in self._on_scales()]
+            return "probabilities" if _are_probabilities(self.scores(images)) else "logits"
+        scores = [one.scores(images) for one in self._on_scales()]
         return "probabilities" if all(map(_in_unit_interval, scores)) else "logits"
 
     def _on_scales(self):
@@ -183,6 +248,7 @@ class Classifier:
     def _with(self, **fields: typing.Any) -> "Classifier":
         interface = dataclasses.replace(self.interface, **fields)
         other = Classifier(self._signature, interface, path=self.path, loaded=self.loaded)
+        other.batch_dependence = self.batch_dependence
         if other.has_one_output is None:  # inferred from the scores of images
             other.has_one_output, other.num_classes = self.has_one_output, self.num_classes
         return other
@@ -220,7 +286,7 @@ class Classifier:
         scores = np.asarray(logits, np.float64)
         if self.interface.outputs == "probabilities":
             sums = np.exp(scores).sum(axis=1)
-            if (np.abs(sums - 1) > SUM_TOLERANCE).any():
+            if not _sum_to_one(np.exp(scores)):
                 return (
                     f"The outputs of {self.path} are not probabilities: the sums over the classes lie in "
                     f"[{sums.min():.3g}, {sums.max():.3g}]. If they are logits, pass --outputs=logits."
@@ -239,9 +305,38 @@ class Classifier:
 
 
 def _are_probabilities(scores: ArrayLike) -> bool:
-    """Returns whether all rows of scores [N, classes] are probabilities that sum to 1, within `SUM_TOLERANCE`."""
+    """Returns whether all rows of scores [N, classes] are probabilities that sum to 1."""
     scores = np.asarray(scores, np.float64)
-    return bool(len(scores) and (scores >= 0).all() and (np.abs(scores.sum(axis=1) - 1) <= SUM_TOLERANCE).all())
+    return bool(len(scores) and (scores >= 0).all() and _sum_to_one(scores))
+
+
+def _sum_to_one(probabilities: np.ndarray) -> bool:
+    """Returns whether all rows [N, classes] sum to 1 up to rounding.
+
+    Quantized probabilities are multiples of a step. Each differs from what was rounded by at most half a step; those above the largest
+    integer are clipped, by at most one step; and those that are 0 lose something, but gain nothing.
+    """
+    step = _quantization_step(probabilities)
+    errors = probabilities.sum(axis=1) - 1
+    positive = (probabilities > step / 2).sum(axis=1)
+    least = -ROUNDING - step - probabilities.shape[1] * step / 2
+    return bool(((errors >= least) & (errors <= ROUNDING + positive * step / 2)).all())
+
+
+def _quantization_step(values: np.ndarray) -> float:
+    """Returns the step of which all values are multiples; 0 if there is none."""
+    distinct = np.unique(values.round(7))
+    gaps = np.diff(distinct)
+    gaps = gaps[gaps > 1e-5]
+    if not len(gaps) or not np.isfinite(distinct).all():
+        return 0.0
+    gap, largest = gaps.min(), distinct[-1]
+    for parts in (1, 2, 3):  # of the smallest difference of two values
+        step = largest / max(round(largest * parts / gap), 1)
+        multiples = distinct / step if step else distinct
+        if 0 < step <= COARSEST_STEP and np.abs(multiples - multiples.round()).max() < 0.02:
+            return float(step)
+    return 0.0
 
 
 def advice_on_channels(expected: int | None) -> str:
@@ -316,4 +411,5 @@ def read_card(path: str) -> dict:
         return zoo.card(path.removeprefix("zoo:"))
     file = next(filter(os.path.exists, (os.path.join(path, "card.json"), f"{path}.json")), None)
     card = read_json(file, True) if file else {}
-    return {**(card if isinstance(card, dict) else {}), **card_files.card_of_hardening(path)}  # written by other software
+    own, hardening = card if isinstance(card, dict) else {}, card_files.card_of_hardening(path)  # own: perhaps of other software
+    return {**hardening, **own, **{name: value for name, value in hardening.items() if name not in ("input", "output")}}
