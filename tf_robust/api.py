@@ -30,7 +30,7 @@ from tf_robust.experiments.flags import values_of
 from tf_robust.experiments.hardened import Hardened
 from tf_robust.experiments.keyword_arguments import check_used, renamed, run_of, with_python_errors
 from tf_robust.experiments.locations import row_name
-from tf_robust.experiments.model_checks import IMAGES_FOR_OUTPUTS, is_same_data, print_note, with_fitting_range
+from tf_robust.experiments.model_checks import IMAGES_FOR_OUTPUTS, is_same_data, print_note, with_checked_batches, with_fitting_range
 from tf_robust.experiments.results import Comparison, Result, compare
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.trainable import check_format
@@ -38,6 +38,7 @@ from tf_robust.ops import pixel_scale
 from tf_robust.report import charts as report_charts
 from tf_robust.saved_models import formats, input_check, loading
 from tf_robust.saved_models.classifier import read_card
+from tf_robust.saved_models.formats.keras_files import compile_like
 from tf_robust.saved_models.zoo import load
 from tf_robust.utils import hyperparameters
 from tf_robust.utils.deprecation import moved_names
@@ -275,7 +276,7 @@ def attack(
     unit = data.unit_images(given, data_range, "the attack")
     classify = classify.with_known_outputs(unit[:IMAGES_FOR_OUTPUTS])
     if classes.shape == (len(given),) and classes.dtype.kind in "iu":  # else the attack names what is wrong
-        classify = with_fitting_range(classify, unit, classes)
+        classify = with_fitting_range(with_checked_batches(classify, unit[:IMAGES_FOR_OUTPUTS]), unit, classes)
         if name != "square":
             for message in auto_attack.model_warnings(classify, unit[:IMAGES_FOR_OUTPUTS], classes[:IMAGES_FOR_OUTPUTS]):
                 print_note(message)
@@ -334,7 +335,7 @@ def _classifier(model, interface):
 
 
 def _copy(model):
-    """A Keras model with the same layers and weights, so that the given one does not change."""
+    """A Keras model with the same layers, weights, losses and metrics, so that the given one does not change."""
     try:
         copied = keras.models.clone_model(model)
         copied.set_weights(model.get_weights())
@@ -344,7 +345,7 @@ def _copy(model):
             f"Expected a model that Keras can copy. Received: {model.name} (... {reason}). Try: get_config and from_config in its custom "
             "classes; or a SavedModel, written by model.export(DIR)"
         ) from error
-    return copied
+    return compile_like(copied, model)
 
 
 def _card_of(model):

@@ -64,7 +64,7 @@ def test_every_file_has_a_card_and_the_logits_of_the_run(exported):
         card, classifier = read(exporting.card_of(path)), load_classifier(path)
         assert card["format"] == name and card["classes"] == list("0123456789") and card["data"] == "digits" and card["output"] == "logits"
         difference = np.abs(classifier(images).numpy() - expected).max()
-        largest = card["check"]["largest_logit"]
+        largest = card["check"]["largest_output"]
         assert card["check"]["images"] == exporting.CHECKED and difference <= 2 * card["check"]["largest_difference"] + 1e-6 * largest
         limit = {"tflite_float16": 0.01, "tflite_int8": 0.1}.get(name, 1e-5)
         assert card["check"]["largest_difference"] <= limit * largest and card["check"]["same_class"] >= 0.97
@@ -219,7 +219,7 @@ def test_required_bounds_hold_for_every_format(exported, tmp_path, monkeypatch):
         main(*arguments, "--require=deployed/bytes<=1000")
 
 
-def test_a_keras_file_of_another_pixel_scale_is_exported_for_images_in_0_1(exported, tmp_path):
+def test_files_of_a_keras_file_have_its_pixel_scale_and_its_probabilities(exported, tmp_path):
     network = keras.saving.load_model(os.path.join(exported, "exported", "model.keras"))
     images = keras.Input((28, 28, 1))
     path = str(tmp_path / "theirs.keras")
@@ -231,6 +231,8 @@ def test_a_keras_file_of_another_pixel_scale_is_exported_for_images_in_0_1(expor
     for name in ("keras", "tflite", "onnx", "savedmodel"):
         logits = load_classifier(folder / FILES[name])(sample).numpy()
         np.testing.assert_allclose(scipy.special.softmax(logits, axis=1), probabilities, atol=1e-4)
+        card = read(exporting.card_of(str(folder / FILES[name])))
+        assert card["input"]["range"] == [0, 255] and card["output"] == "probabilities"
         assert read(exporting.card_of(str(folder / FILES[name])))["interface"]["input_range"] == "0,255"
 
 
@@ -318,7 +320,7 @@ def test_all_formats_that_can_be_written_are_written(theirs, tmp_path, capsys):
     with pytest.raises(ValueError, match=r"(?s)Expected all formats to be written. Not written:\n  keras: .*\n  onnx: .*BesselI1e"):
         export(theirs, "bessel", tmp_path / "chosen", "--formats=keras,onnx,savedmodel")
     assert os.listdir(tmp_path / "chosen") == ["saved_model"]
-    with pytest.raises(ValueError, match="^Expected a Keras model of floats .* whose layers are unknown"):
+    with pytest.raises(ValueError, match="^Expected a Keras model .* whose layers are unknown"):
         export(theirs, "plain", tmp_path / "one", "--formats=keras,onnx")
     assert sorted(os.listdir(tmp_path / "one")) == ["model.onnx", "model.onnx.json"]
 

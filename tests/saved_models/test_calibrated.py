@@ -20,7 +20,7 @@ def test_logits_are_scaled_and_embeddings_kept(tmp_path, network, source, scale,
     np.testing.assert_allclose(loaded(IMAGES), expected, atol=1e-5)
     np.testing.assert_allclose(loaded.outputs(IMAGES)["probabilities"], tf.nn.softmax(expected), atol=1e-5)
     np.testing.assert_allclose(loaded.outputs(IMAGES)["embedding"], model(IMAGES)["embedding"], atol=1e-5)
-    assert loaded.card == {"data": "tiny"}
+    assert loaded.card["data"] == "tiny" and loaded.card["input"]["range"] == [0, 1] and loaded.card["output"] == "logits"
     encoded = tf.constant([tf.io.encode_png(tf.cast(np.round(255 * IMAGES[0]), tf.uint8)).numpy()])
     served = tf.saved_model.load(str(tmp_path / "own")).signatures["serving_bytes"](encoded=encoded)
     np.testing.assert_allclose(served["logits"], expected[:1], atol=0.05)  # 256 levels

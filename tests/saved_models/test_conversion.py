@@ -78,7 +78,7 @@ def test_int8_logits_are_multiples_of_the_scale_of_the_output_and_near_the_float
 
 def test_the_saved_model_takes_files_and_the_keras_file_takes_images(model, paths):
     expected = model(sample_images()).numpy()
-    np.testing.assert_allclose(keras.saving.load_model(paths["keras"])(sample_images())["logits"], expected, rtol=1e-5)
+    np.testing.assert_allclose(keras.saving.load_model(paths["keras"])(sample_images()), expected, rtol=1e-5)
     signatures = tf.saved_model.load(paths["savedmodel"]).signatures
     outputs = signatures["serving_default"](images=tf.constant(sample_images()))
     np.testing.assert_allclose(outputs["logits"], expected, rtol=1e-5)
@@ -97,10 +97,10 @@ def test_quantized_files_are_smaller(paths):
 
 
 @pytest.mark.parametrize("input_range", ["-1,1", "0,255 bgr", "imagenet"])
-def test_the_input_range_and_the_logarithm_of_probabilities_are_part_of_every_file(model, input_range, tmp_path):
+def test_the_input_range_and_the_logarithm_of_probabilities_are_part_of_every_file_on_request(model, input_range, tmp_path):
     soft = keras.Sequential([keras.Input(SHAPE), *model.layers, layers.Softmax()])
     interface = loading.ModelInterface(input_range=input_range, outputs="probabilities")
-    deployable = Deployable(loading.classifier_of(soft, interface), SHAPE)
+    deployable = Deployable(loading.classifier_of(soft, interface), SHAPE, unit_range=True, logits=True)
     values = {
         "-1,1": 2 * sample_images() - 1,
         "0,255 bgr": 255 * sample_images()[..., ::-1],
@@ -141,7 +141,7 @@ def test_constants_of_a_normalization_are_no_inputs_of_onnx_files(axis, kind, tm
     conversion.write("onnx", Deployable(classifier, SHAPE), path, {})
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     assert [tensor.name for tensor in session.get_inputs()] == ["images"]
-    logits, expected = session.run(["logits"], {"images": sample_images()})[0], network(255 * sample_images()).numpy()
+    logits, expected = session.run(["logits"], {"images": 255 * sample_images()})[0], network(255 * sample_images()).numpy()
     np.testing.assert_allclose(logits, expected, atol=1e-5 * np.abs(expected).max())
 
 

@@ -135,7 +135,7 @@ _COMMANDS = (
         "Writes a model or the model of a run in other formats, each checked against the model on 100 images.",
         "MODEL",
         "saved_model",
-        flags=("formats", *_DATA, *_INTERFACE, "workdir"),
+        flags=("formats", "unit_range", "logits", *_DATA, *_INTERFACE, "workdir"),
         examples=(
             "export runs/cifar10-resnet20-fcl --formats=keras,tflite_int8,onnx",
             "export model.keras --data=folder:photos --input_range=0,255 --formats=tflite_int8",
@@ -216,6 +216,7 @@ _OWNERS = {
     **dict.fromkeys(("require", "require_not_worse_than", "junit"), ("evaluate", "attack")),
     **dict.fromkeys(("sweep_metric", "sweep_engine", "sweep_storage", "trials"), ("sweep",)),
     "baseline": ("report",),
+    **dict.fromkeys(("unit_range", "logits"), ("export",)),
 }  # flags of some commands alone
 _MISPLACED = {"saved_model": "evaluate", "suite": "suite", "runs": "report"}  # flags that another command needs
 

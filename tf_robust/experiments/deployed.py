@@ -153,11 +153,11 @@ def without_gradients(config: EvalConfig) -> tuple[EvalConfig, str]:
 def _evaluate(name: str, path: str, given: EvaluationData, folder: str, model: EvaluatedModel) -> dict:
     """Returns the evaluation of one file, with its size and its latency."""
     trust = model.values.trust
-    classifier = loading.load_classifier(path, loading.ModelInterface(trust=trust))
+    classifier = loading.load_classifier(path, loading.ModelInterface(trust=trust, input_size=model.values.input_size))
     done = model_evaluation.evaluate(classifier, given, folder, row=name, saved_model=path, split_chosen=True)
     measures = [Measure("deployed", "bytes").with_value(size(path), 1)]
     try:
-        milliseconds, calls = latency.milliseconds(path, tuple(done.source.image_shape), trust)
+        milliseconds, calls = latency.milliseconds(path, tuple(classifier.card["input"]["shape"][1:]), trust)
         measures.append(Measure("deployed", "milliseconds").with_value(milliseconds, calls))
     except RuntimeError as error:  # such as a Keras file with classes of the user's own, which another process does not know
         print_note(f"the latency of {name} is left out. {error}")

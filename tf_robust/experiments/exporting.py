@@ -24,14 +24,14 @@ from tf_robust.experiments.suggestions import print_commands
 from tf_robust.saved_models import conversion, export, loading
 from tf_robust.saved_models.deployable import Deployable
 from tf_robust.saved_models.deployed_files import FILES, FLOAT32, QUANTIZED, check_convertible, packages, size
-from tf_robust.saved_models.input_check import logits_of
+from tf_robust.saved_models.input_check import in_batches
 from tf_robust.saved_models.softmax import without_softmax
 from tf_robust.utils import environment
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import read_json, write_json
 
-CHECKED, CALIBRATION = 100, 300  # images to compare the logits on, and to find the ranges of integers on
-TOLERANCE = 1e-3  # of float32 formats, relative to the largest logit
+CHECKED, CALIBRATION = 100, 300  # images to compare the outputs on, and to find the ranges of integers on
+TOLERANCE = 1e-3  # of float32 formats, relative to the largest output
 _CARD = (
     "title",
     "method",
@@ -121,7 +121,7 @@ def export_model(model: EvaluatedModel, formats: Sequence[str], folder: str, *, 
         {format: path}.
 
     Raises:
-        ValueError: an unknown format, a model that cannot be converted, no images to calibrate on, or a file whose logits are wrong.
+        ValueError: an unknown format, a model that cannot be converted, no images to calibrate on, or a file whose outputs are wrong.
     """
     exporter = _exporter(model, formats)
     if {*QUANTIZED} & {*formats}:
@@ -138,11 +138,14 @@ def _exporter(model, formats):
     interface = loading.ModelInterface(**values_of(model.values, loading.ModelInterface))
     chosen = model.values["evaluation_split"].present
     loaded, given, source = suited(loading.load_classifier(model.path, interface), run.data(), chosen)
-    classifier = without_softmax(loaded)
-    if classifier is not loaded:
-        last, logits = ("sigmoid", "0 and the logit before it") if loaded.has_one_output else ("softmax", "the logits before it")
-        print_note(f"{model.path} ends with a {last}. The files return {logits}, whose softmax gives the same probabilities.")
-    return Exporter(classifier, given, source)
+    classifier = without_softmax(loaded) if model.values.logits else loaded
+    shape = tuple(source.image_shape)
+    deployable = Deployable(classifier, shape, unit_range=model.values.unit_range, logits=model.values.logits)
+    print(
+        f"The files take {deployable.spec.dtype.name} images on the pixel scale {deployable.input_range} and return {deployable.output}.",
+        flush=True,
+    )
+    return Exporter(deployable, given, source)
 
 
 def calibration_images(given: EvaluationData) -> np.ndarray:
@@ -164,22 +167,23 @@ class Exporter:
     """Exports one model.
 
     Args:
-        classifier: the model.
+        model: to export.
         given: its data.
-        source: images to compare logits on.
+        source: images to compare outputs on.
     """
 
-    def __init__(self, classifier: loading.Classifier, given: EvaluationData, source: Source):
-        self.classifier, self.given, self.source = classifier, given, source
-        self.model = Deployable(classifier, tuple(source.image_shape))
+    def __init__(self, model: Deployable, given: EvaluationData, source: Source):
+        self.model, self.classifier, self.given, self.source = model, model.classifier, given, source
+        classifier = self.classifier
         self.images = evaluation.stratified_images(source, CHECKED)[0]
-        self.logits = logits_of(classifier, self.images)
-        self.float32_logits = self.logits if self.model.float32 is classifier else logits_of(self.model.float32, self.images)
-        if self.float32_logits is not self.logits:
-            difference = np.abs(self.float32_logits - self.logits).max()
+        self.scores = in_batches(model.scores, self.images)
+        self.float32_scores = self.scores
+        if model.float32 is not classifier:
+            self.float32_scores = in_batches(functools.partial(model.scores, classifier=model.float32), self.images)
+            difference = np.abs(self.float32_scores - self.scores).max()
             print_note(
                 f"{classifier.path} computes in bfloat16. Formats other than savedmodel compute in float32 with its weights and are "
-                f"compared with that network, whose logits differ by up to {difference:.2g} from those in bfloat16."
+                f"compared with that network, whose {model.output} differ by up to {difference:.2g} from those in bfloat16."
             )
         self.origin = {
             "exported_from": classifier.path,
@@ -208,7 +212,7 @@ class Exporter:
         """
         path = os.path.join(folder, FILES[name])
         card = self._card(name)
-        compared = {field: card.get(field) for field in ("input", "calibration", "confidence")}
+        compared = {field: card.get(field) for field in ("input", "output", "calibration", "confidence")}
         if not (reuse and _is_of(path, {**self.origin, **compared})):
             os.makedirs(folder, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder, prefix=f"{FILES[name]}.writing-") as temporary:
@@ -236,8 +240,9 @@ class Exporter:
             **{field: self.classifier.card[field] for field in _CARD if field in self.classifier.card},
             "format": name,
             **self.origin,
-            "input": export.input_card(self.source),
-            "output": "logits",
+            "input": export.input_card(self.source, self.model.spec, self.model.input_range),
+            "output": self.model.output,
+            **({"batch_dependence": self.classifier.batch_dependence} if self.classifier.batch_dependence else {}),
             "calibration": self._calibration_card() if name in QUANTIZED else None,
             "versions": {**environment.describe(), **{one: environment.version(one.replace("_", "-")) for one in modules}},
             "commit": environment.commit(),
@@ -249,23 +254,29 @@ class Exporter:
         return {"images": len(images), "data": self.given.config.data, "split": "train", "fingerprint": fingerprint}
 
     def _check(self, name: str, path: str) -> dict[str, float | int]:
-        """Compares the logits of a file with those of the model.
+        """Compares what a file returns with what the model returns.
 
         Raises:
-            ValueError: they are not finite, or differ by more than rounding in a format that keeps all digits.
+            ValueError: it is not finite, or differs by more than rounding in a format that keeps all digits.
         """
-        interface = loading.ModelInterface(trust=self.classifier.interface.trust, outputs="logits")
-        logits = logits_of(loading.load_classifier(path, interface), self.images)
-        expected = self.logits if name == "savedmodel" else self.float32_logits
+        given, model = self.classifier.interface, self.model
+        interface = loading.ModelInterface(model.input_range, model.output, input_size=given.input_size, trust=given.trust)
+        file = loading.load_classifier(path, interface)
+        scores, expected = in_batches(file.scores, self.images), self.scores if name == "savedmodel" else self.float32_scores
         largest = float(np.abs(expected).max())
-        difference = float(np.abs(logits - expected).max())
+        difference = float(np.abs(scores - expected).max())
         if not difference <= (TOLERANCE * largest if name in FLOAT32 else np.inf):  # also if it is NaN
             raise ValueError(
-                f"Expected {name} to give the logits of {self.classifier.path}. Received: a difference of {difference:.3g}, logits up to "
-                f"{largest:.3g}. Try: another format; the converter does not compute this model correctly"
+                f"Expected {name} to give the {self.model.output} of {self.classifier.path}. Received: a difference of {difference:.3g}, "
+                f"with values up to {largest:.3g}. Try: another format; the converter does not compute this model correctly"
             )
-        same = float((logits.argmax(axis=1) == expected.argmax(axis=1)).mean())
-        return {"images": len(self.images), "largest_difference": difference, "largest_logit": largest, "same_class": same}
+        same = float((_classes(scores, self.model.output) == _classes(expected, self.model.output)).mean())
+        return {"images": len(self.images), "largest_difference": difference, "largest_output": largest, "same_class": same}
+
+
+def _classes(scores, kind):
+    """The predicted classes of scores [N, classes], or [N, 1] of two classes."""
+    return scores.argmax(axis=1) if scores.shape[1] > 1 else (scores[:, 0] > (0.5 if kind == "probabilities" else 0)).astype(int)
 
 
 def card_of(path: str) -> str:
@@ -302,6 +313,6 @@ def _line(name, path, card):
     check = card["check"]
     same = f", same class on {check['same_class']:.0%}" if name in QUANTIZED else ""
     return (
-        f"{name:<15} {path}  {card['bytes']:,} bytes, largest difference of the logits {check['largest_difference']:.2g} "
-        f"(logits up to {check['largest_logit']:.3g}){same}"
+        f"{name:<15} {path}  {card['bytes']:,} bytes, largest difference of the {card['output']} {check['largest_difference']:.2g} "
+        f"(up to {check['largest_output']:.3g}){same}"
     )

@@ -72,6 +72,8 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("junit", "", "file for the outcome of each required bound as JUnit XML, which CI systems show.", values)
     help_of_formats = f"formats to write (export), or to write and evaluate side by side (evaluate), of {', '.join(FILES)}."
     _define_flag(values, "formats", Parameter("formats", tuple[str, ...], (), help_of_formats))
+    flags.DEFINE_bool("unit_range", False, "exported files take images in [0, 1], whatever the model takes (export).", values)
+    flags.DEFINE_bool("logits", False, "exported files return logits, also of a model that returns probabilities (export).", values)
     flags.DEFINE_bool("list", False, "previous form of tf-robust list.", values)
     flags.DEFINE_enum("section", None, SECTIONS, "names to list (list); empty: all.", values)
     for name, parameter in flag_parameters().items():

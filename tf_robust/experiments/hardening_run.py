@@ -37,6 +37,7 @@ from tf_robust.metrics.paired import paired_difference
 from tf_robust.report import vega
 from tf_robust.report.formatting import interval
 from tf_robust.saved_models import card_files, loading
+from tf_robust.saved_models.formats.keras_files import compiled_as_given
 from tf_robust.utils.errors import FAILED, INTERRUPTED
 from tf_robust.utils.files import write_json
 from tf_robust.utils.progress import duration
@@ -68,7 +69,11 @@ def harden_and_report(values: FlagValues, argv: Sequence[str]) -> None:
         print(f"\nReport: {hardened.report(os.path.join(folder, 'harden.html'), argv)}")
     hardened.frontier().save(os.path.join(folder, "figures"))
     if hardened.changed:
-        print(f"Model:  {os.path.join(folder, HARDENED)}{delivery.suffix_of(hardened.trainable)}")
+        interface = hardened.trainable.classifier.interface
+        print(
+            f"Model:  {os.path.join(folder, HARDENED)}{delivery.suffix_of(hardened.trainable)}, which takes images on the scale "
+            f"{interface.input_range} and returns {interface.outputs}, as the initial model does"
+        )
     if hardened.search.interrupted:
         print("The test images were not used. The same command resumes the search.")
         sys.exit(INTERRUPTED)
@@ -122,6 +127,8 @@ def _harden(classifier, given, config, folder, validation, test, temporary, log)
     classifier = with_checked_inputs(with_known_outputs(classifier, parts.validation), parts.validation)
     model = trainable(classifier, parts.train.image_shape)
     check_gradients(model.classifier, parts.train.image_shape)
+    if isinstance(model.model, tf.keras.Model):
+        compiled_as_given(model.model, classifier.path, classifier.interface.trust)
     images = validation_set(parts, config, given)
     predict = tf.function(lambda batch: model.classifier(batch), reduce_retracing=True)
     store = TrialStore(os.path.join(folder, "trials"), _arguments(config, given, parts, model))

@@ -1,4 +1,4 @@
-"""Writes a classifier in the formats of deployment. Every file takes images in [0, 1] and returns logits.
+"""Writes a classifier in the formats of deployment. Every file takes and returns what the model takes and returns.
 
 | format | file | by |
 |---|---|---|
@@ -7,7 +7,8 @@
 | tflite, tflite_float16, tflite_int8 | model.tflite, ... | TensorFlow's converter, which `keras.Model.export(format="litert")` calls |
 | onnx | model.onnx | tf2onnx, which `keras.Model.export(format="onnx")` calls |
 
-TensorFlow Lite and ONNX files have one input, `images`, and one output, `logits`, both float32, also with integers inside.
+TensorFlow Lite and ONNX files have one input, `images`, and one output, `logits` or `probabilities`, which is float32, also with integers
+inside.
 """
 
 import logging
@@ -59,7 +60,9 @@ def _write_saved_model(model, path, card, fit):
         shutil.copytree(model.classifier.path, path)
         return update_card(path, **card)
     network = model.network()
-    return export(model if network is None else network, path, card, fit)
+    if network is not None:
+        return export(network, path, card, fit)
+    return export(model, path, card, fit, spec=model.spec, input_of=model.input_of)
 
 
 def _tflite(model, name, calibration):
@@ -69,7 +72,7 @@ def _tflite(model, name, calibration):
     if name == "tflite_float16":
         converter.target_spec.supported_types = [tf.float16]
     if name == "tflite_int8":
-        converter.representative_dataset = lambda: ([image[None]] for image in calibration)
+        converter.representative_dataset = lambda: ([model.input_of(image[None]).numpy()] for image in calibration)
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
     return _converted(name, model, converter.convert)
 
@@ -81,27 +84,28 @@ def _onnx(model):
 
     logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)  # unsupported operations are raised below
     convert, signature = converter.convert.from_function, model.serve.input_signature
-    proto, _ = _converted("onnx", model, lambda: convert(_with_constants(model.serve), input_signature=signature))
+    proto, _ = _converted("onnx", model, lambda: convert(_with_constants(model), input_signature=signature))
     unsupported = {node.op_type for node in proto.graph.node if not onnx.defs.has(node.op_type, node.domain)}
     if unsupported:
         raise _not_convertible("onnx", model, unsupported)
     return proto.SerializeToString()
 
 
-def _with_constants(serve):
-    """A tf.function of images whose constants from outside, such as the mean of a Normalization layer, are part of its graph; the converter
-    to ONNX takes them for inputs."""
+def _with_constants(model):
+    """The tf.function of images whose constants from outside, such as the mean of a Normalization layer, are part of its graph; the
+    converter to ONNX takes them for inputs."""
+    serve = model.serve
     concrete = serve.get_concrete_function()
     captured = zip(concrete.captured_inputs, concrete.inputs[1:], strict=True)
     constants = {internal.name: external.numpy() for external, internal in captured if external.dtype != tf.resource}
     if not constants:
         return serve
     frozen = convert_variables_to_constants_v2(concrete, lower_control_flow=False, aggressive_inlining=True)
-    graph, (images, *_), (logits,) = frozen.graph.as_graph_def(), concrete.inputs, frozen.outputs
+    graph, (images, *_), (scores,) = frozen.graph.as_graph_def(), concrete.inputs, frozen.outputs
 
     def call(values):
         inputs = {images.name: values, **{name: tf.constant(constant) for name, constant in constants.items()}}
-        return {"logits": tf.graph_util.import_graph_def(graph, inputs, [logits.name], name="")[0]}
+        return {model.output: tf.graph_util.import_graph_def(graph, inputs, [scores.name], name="")[0]}
 
     return tf.function(call, input_signature=serve.input_signature)
 

@@ -1,15 +1,18 @@
 """Exports the classifier alone as a SavedModel: loadable without this package, differentiable, with a card.
 
+Of a network of this package:
+
     model = tf.saved_model.load("saved_model")
     model.signatures["serving_default"](images=images)   # float32 [N, H, W, C] in [0, 1]
     model.signatures["serving_bytes"](encoded=strings)     # PNG or JPEG files of any size
 
-Both return `logits` [N, classes], `probabilities` [N, classes] and, for the networks of this package, `embedding` [N, E].
+Both return `logits` [N, classes], `probabilities` [N, classes] and `embedding` [N, E]. Other models take images on their own pixel scale
+and return what they return, as `logits` (with their `probabilities`) or as `probabilities` alone.
 """
 
 import os
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import keras
 import tensorflow as tf
@@ -36,41 +39,55 @@ class Servable(tf.Module):
     """A classifier with the two signatures.
 
     Args:
-        classifier: images in [0, 1] -> {"logits", "embedding"}, or logits alone.
-        fit: how encoded images are fitted to the model's height and width; None: they are stretched.
+        classifier: images -> some of `OUTPUTS`, at least logits or probabilities.
+        fit: how encoded images are fitted to a height and width; None: they are stretched to those of the model.
+        spec: TensorSpec of the images [None, H, W, C]; None: float32, of the shape that the classifier takes.
+        input_of: function of images [N, h, w, C] in [0, 1], as decoded, that returns those that the classifier takes; None: they are.
     """
 
-    def __init__(self, classifier: Network, fit: Fit | None):
+    def __init__(
+        self,
+        classifier: Network,
+        fit: Fit | None,
+        spec: tf.TensorSpec | None = None,
+        input_of: Callable[[tf.Tensor], tf.Tensor] | None = None,
+    ):
         super().__init__()
-        self.classifier = classifier
-        self.shape = tuple(classifier.input_shape[1:])
-        self.fit = fit or Fit(self.shape[0], self.shape[1], "stretch")
-        self.serve = tf.function(self._serve, input_signature=[tf.TensorSpec([None, *self.shape], tf.float32, "images")])
+        self.classifier, self.input_of = classifier, input_of
+        spec = spec or tf.TensorSpec([None, *classifier.input_shape[1:]], tf.float32, "images")
+        height, width, self.channels = spec.shape[1:]
+        self.fit = fit or Fit(height, width, "stretch")
+        self.serve = tf.function(self._serve, input_signature=[spec])
         self.serve_bytes = tf.function(self._serve_bytes, input_signature=[tf.TensorSpec([None], tf.string, "encoded")])
 
     def _serve(self, images):
         with folded_batch_norms():
             outputs = self.classifier(images, training=False)
-        embedding = {"embedding": outputs["embedding"]} if "embedding" in outputs else {}
-        return {"logits": outputs["logits"], "probabilities": tf.nn.softmax(outputs["logits"]), **embedding}
+        named = {name: outputs[name] for name in OUTPUTS if name in outputs}
+        if "logits" in named and named["logits"].shape[1] != 1:  # one logit is that of a sigmoid
+            named["probabilities"] = tf.nn.softmax(named["logits"])
+        return named
 
     def _serve_bytes(self, encoded):
-        return self._serve(tf.map_fn(self._decode, encoded, fn_output_signature=tf.TensorSpec(self.shape, tf.float32)))
+        decoded = tf.TensorSpec([self.fit.height, self.fit.width, self.channels], tf.float32)
+        images = tf.map_fn(self._decode, encoded, fn_output_signature=decoded)
+        return self._serve(images if self.input_of is None else self.input_of(images))
 
     def _decode(self, encoded):
-        return tf.clip_by_value(self.fit(image_ops.to_float(image_ops.decode(encoded, self.shape[-1]))), 0.0, 1.0)
+        return tf.clip_by_value(self.fit(image_ops.to_float(image_ops.decode(encoded, self.channels))), 0.0, 1.0)
 
 
-def export(classifier: Network, path: str, card: Mapping, fit: Fit | None = None) -> None:
+def export(classifier: Network, path: str, card: Mapping, fit: Fit | None = None, **options: typing.Any) -> None:
     """Writes a SavedModel folder atomically, with `card.json` and, of a keras.Model, the weights for `models.load_encoder` inside.
 
     Args:
-        classifier: images in [0, 1] -> {"logits", "embedding"}, or logits alone.
+        classifier: as in `Servable`.
         path: of the folder.
         card: content of `card.json`.
-        fit: how encoded images are fitted to the model's height and width; None: they are stretched.
+        fit: as in `Servable`.
+        **options: `spec` and `input_of` of `Servable`.
     """
-    servable = Servable(classifier, fit)
+    servable = Servable(classifier, fit, **options)
     with atomic_folder(path) as temporary:
         tf.saved_model.save(servable, temporary, signatures={"serving_default": servable.serve, "serving_bytes": servable.serve_bytes})
         if isinstance(classifier, keras.Model):
@@ -78,14 +95,22 @@ def export(classifier: Network, path: str, card: Mapping, fit: Fit | None = None
         write_json(os.path.join(temporary, "card.json"), dict(card))
 
 
-def input_card(source: Source) -> dict[str, object]:
-    """Returns the part of a card that describes the input of a model of images of a source, for JSON."""
+def input_card(source: Source, spec: tf.TensorSpec | None = None, input_range: str = "0,1") -> dict[str, object]:
+    """Returns the part of a card that describes the input of a model of images of a source, for JSON.
+
+    Args:
+        source: of the images.
+        spec: TensorSpec of the model's input; None: float32 [None, H, W, C], of the size of the images.
+        input_range: pixel scale of the model, as a `ModelInterface.input_range`.
+    """
+    limits = input_range.split(",")
     return {
-        "shape": [None, *source.image_shape],
-        "type": "float32",
-        "range": [0.0, 1.0],
+        "shape": [None, *source.image_shape] if spec is None else list(spec.shape),
+        "type": "float32" if spec is None else spec.dtype.name,
+        "range": [float(one) for one in limits]
+        if len(limits) == 2 and "=" not in input_range and "bgr" not in input_range
+        else input_range,
         "layout": "NHWC",
-        "normalization": "inside the model",
         "encoded": str(source.fit or Fit(source.image_shape[0], source.image_shape[1], "stretch")),
     }
 

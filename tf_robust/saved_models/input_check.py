@@ -13,6 +13,7 @@ import numpy as np
 import scipy.optimize
 import scipy.special
 import scipy.stats
+import tensorflow as tf
 
 from tf_robust import data
 from tf_robust.saved_models.loading import Classifier
@@ -158,7 +159,12 @@ def _moved(class_names, columns):
 
 def logits_of(classify: Classifier, images: np.ndarray) -> np.ndarray:
     """Returns the logits of images in batches, [N, C]."""
-    return np.concatenate([np.asarray(classify(images[start : start + BATCH])) for start in range(0, len(images), BATCH)])
+    return in_batches(classify, images)
+
+
+def in_batches(function: Callable[[np.ndarray], tf.Tensor], images: np.ndarray) -> np.ndarray:
+    """Returns what a function of images [n, H, W, C] returns, for all images in batches."""
+    return np.concatenate([np.asarray(function(images[start : start + BATCH])) for start in range(0, len(images), BATCH)])
 
 
 def _alternatives(classify, channels):

@@ -64,7 +64,7 @@ def _runner(path: str, image: np.ndarray, trust: bool) -> Callable[[], object]:
 
     from tf_robust.saved_models.loading import ModelInterface, load_classifier
 
-    classifier, tensor = load_classifier(path, ModelInterface(trust=trust, outputs="logits")), tf.constant(image)
+    classifier, tensor = load_classifier(path, ModelInterface(trust=trust)), tf.constant(image)
     function = tf.function(lambda images: classifier(images))
     return lambda: function(tensor).numpy()
 
@@ -76,6 +76,7 @@ def _litert(path, image):
     (given,), (returned,) = interpreter.get_input_details(), interpreter.get_output_details()
     interpreter.resize_tensor_input(given["index"], image.shape)
     interpreter.allocate_tensors()
+    image = image.astype(given["dtype"])
 
     def call():
         interpreter.set_tensor(given["index"], image)
@@ -91,7 +92,8 @@ def _onnx(path, image):
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
+    (given,) = session.get_inputs()
+    name, image = given.name, image.astype(np.uint8 if given.type == "tensor(uint8)" else np.float32)
     return lambda: session.run(None, {name: image})
 
 
