@@ -105,7 +105,7 @@ def test_the_probability_of_different_columns_is_that_of_draws(classes, columns)
 
 
 def test_every_named_range_is_tried():
-    assert NAMED_RANGES.keys() - {"auto"} <= set(input_check.RANGES)
+    assert NAMED_RANGES.keys() - {"", "auto"} <= set(input_check.RANGES)
 
 
 @pytest.mark.parametrize("reversed_wrong, expected", [((60, 140), "0,255"), ((0, 20), "0,255 bgr")])

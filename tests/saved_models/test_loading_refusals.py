@@ -92,7 +92,6 @@ def test_images_that_do_not_fit_another_interface(plain):
 @pytest.mark.parametrize(
     "text",
     [
-        "",
         "1,0",
         "0",
         "0,1,2",

@@ -161,7 +161,7 @@ def test_exported_files_give_the_probabilities_of_two_classes(name, end, tmp_pat
     assert classifier.interface.outputs == "logits"  # not through the sigmoid, of which 8 bits resolve little
     path = str(tmp_path / deployed_files.FILES[name])
     conversion.write(name, Deployable(classifier, SHAPE), path, {}, calibration=images)
-    logits = loading.load_classifier(path, ModelInterface(outputs="logits"))(images)
+    logits = loading.load_classifier(path, classifier.interface)(images)
     tolerance = {"tflite_int8": 0.1, "tflite_float16": 0.01}.get(name, 1e-5)
     np.testing.assert_allclose(scipy.special.softmax(logits, axis=1), two_probabilities(model, 2 * images - 1), atol=tolerance)
 

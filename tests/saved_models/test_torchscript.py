@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
 from tf_robust import attacks
+from tf_robust.saved_models.batch_check import batch_dependence
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
 
 torch = pytest.importorskip("torch")
@@ -88,3 +89,31 @@ def test_files_that_do_not_fit(network, tmp_path):
     for name in ("state.pt", "pickle.pth"):
         with pytest.raises(ValueError, match="pickled model or state dictionary; these are not loaded"):
             load_classifier(tmp_path / name)
+
+
+class OfOneImage(torch.nn.Module):
+    def forward(self, images):
+        return images.mean(dim=[2, 3]).reshape(1, 3)
+
+
+class TrainingMode(torch.nn.Module):
+    def forward(self, images):
+        means = images.mean(dim=[2, 3])
+        return means - means.mean(dim=0)
+
+
+def test_a_failure_of_torch_names_the_model_and_the_shape(tmp_path):
+    classify = load_classifier(save(OfOneImage(), tmp_path / "broken.pt"))
+    with pytest.raises(ValueError, match=r"broken.pt .* images \[5, 8, 8, 3\]. Received: channels first: ") as caught:
+        classify(sample_images())
+    assert "\n" not in str(caught.value) and "Traceback" not in str(caught.value)
+
+
+def test_outputs_that_depend_on_the_batch(network, tmp_path):
+    dependent, plain = save(TrainingMode(), tmp_path / "dependent.pt"), save(network, tmp_path / "plain.pt")
+    images = sample_images(count=16)
+    found = batch_dependence(load_classifier(dependent), images)
+    assert found["largest_difference"] == pytest.approx(
+        np.abs(images[:2].mean(axis=(1, 2)) - images[:8].mean(axis=(0, 1, 2))).max(), rel=0.5
+    )
+    assert batch_dependence(load_classifier(plain), images) == {}

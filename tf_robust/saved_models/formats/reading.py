@@ -39,7 +39,8 @@ def run_in_layout(run: Callable[[Axes], Result], known: list[Axes]) -> Result:
         else:
             known[:] = [axes]
             return result
-    raise RuntimeError("; ".join(f"{name}: {cause(error)}" for name, error in failures.items())) from next(iter(failures.values()))
+    reasons = {name: cause(error).rpartition("RuntimeError: ")[2] for name, error in failures.items()}  # without TorchScript's traceback
+    raise RuntimeError("; ".join(f"{name}: {reason}" for name, reason in reasons.items())) from next(iter(failures.values()))
 
 
 def numpy_signature(
