@@ -24,11 +24,11 @@ class ModelInterface:
     Args:
         input_range: pixel scale of the model's input: LOW,HIGH (0,1 or -1,1 or 0,255), or a normalization of [0, 1] by
             one number or one per channel: "mean=0.485,0.456,0.406 std=0.229,0.224,0.225", for which imagenet is short; " bgr" at
-            the end: blue first, as in "0,255 bgr"; caffe: blue first, in 0 to 255, ImageNet's mean subtracted; auto: the one of these
-            with which the model classifies most images correctly. Empty: that of the model's card, or else 0,1.
-        outputs: kind of the model's output; the output of that name is used, or else the only one. auto: that of the model's card, or else
-            inferred from the name, or by the sums over the classes on the first images, which are 1 for probabilities. One output [N, 1]
-            is that of the second of two classes: its probability, in [0, 1], or its logit.
+            the end: blue first, as in "0,255 bgr"; caffe: blue first, 0 to 255 minus ImageNet's mean; auto: the one with which
+            most images are classified correctly. Empty: that of the model's card, or 0,1.
+        outputs: kind of the model's output; the output of that name is used, or else the only one. auto: that of the card, or
+            inferred from the name or the first images (probabilities sum to 1). One output [N, 1] is that of the second of two classes:
+            its probability, in [0, 1], or its logit.
         signature: of the SavedModel, to call.
         input_size: side in pixels that images are resized to for the model (bilinear, antialiased); 0: as they are.
         trust: run the Python code in a Keras file (Lambda layers).
