@@ -29,7 +29,7 @@ from tf_robust.hardening.search import Search
 from tf_robust.hardening.target import Outcome
 from tf_robust.saved_models import card_files
 from tf_robust.saved_models.classifier import read_card
-from tf_robust.saved_models.loading import load_classifier
+from tf_robust.saved_models.loading import ModelInterface, load_classifier
 from tf_robust.utils import locks
 
 SIZE = 12
@@ -387,3 +387,15 @@ def test_summary_says_when_little_is_gained_and_how_many_images_would_decide():
     helpful = dataclasses.replace(choice, target={**even, "low": 0.01}, helps=True, images_needed=0)
     found = hardening_run.summary(helpful, config)
     assert "Target (corruptions) +0.020 [+0.010, +0.050], as the best of 24 models, clean accuracy +0.000" in found
+
+
+def test_the_delivered_model_has_the_interface_and_the_optimizer_of_the_initial_one(hardened, start):
+    result, folder = hardened
+    path = os.path.join(folder, "hardened.keras")
+    for model in (result.model, keras.saving.load_model(path)):
+        assert model.compiled and type(model.optimizer) is keras.optimizers.Adam and model.loss == "sparse_categorical_crossentropy"
+    classifier, images = load_classifier(path), _images(5, 3)[0]
+    assert (classifier.interface.input_range, classifier.interface.outputs) == ("0,255", "probabilities")
+    np.testing.assert_allclose(np.exp(classifier(images / np.float32(255))), result.model(images.astype(np.float32)), atol=1e-5)
+    with pytest.raises(ValueError, match="Expected --input_range=0,255, .*Received: --input_range=0,1"):
+        load_classifier(path, ModelInterface(input_range="0,1"))
