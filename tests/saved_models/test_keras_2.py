@@ -17,7 +17,13 @@ layers = keras.layers
 @pytest.fixture(scope="module")
 def model():
     keras.utils.set_random_seed(0)
-    stack = [layers.DepthwiseConv2D(3), layers.Conv2DTranspose(2, 3), layers.SeparableConv2D(4, 3), layers.GlobalAveragePooling2D()]
+    stack = [
+        layers.DepthwiseConv2D(3),
+        layers.BatchNormalization(name="stem_bn"),
+        layers.Conv2DTranspose(2, 3),
+        layers.SeparableConv2D(4, 3),
+        layers.GlobalAveragePooling2D(),
+    ]
     x = images = keras.Input(SHAPE)
     for layer in stack:
         x = layer(x)
@@ -29,11 +35,15 @@ def of_keras_2(config, unknown=False):
     for layer in config["config"]["layers"]:
         if "Conv2D" in layer["class_name"]:
             layer["config"]["groups"] = 7 if unknown else 1
+        if layer["class_name"] == "BatchNormalization":
+            layer["config"]["axis"] = [3]
         if layer["class_name"] == "SeparableConv2D":
             layer["config"] |= {"kernel_initializer": "glorot_uniform", "kernel_regularizer": None}
+        if "module" in layer:
+            layer["module"] = f"tf_{layer['module']}"  # as the package tf_keras writes it
     if "module" in config:
         config |= {"module": "keras.src.engine.functional", "class_name": "Functional", "registered_name": "Functional"}
-    return config
+    return json.loads(json.dumps(config).replace("stem_bn", "stem/bn"))
 
 
 def write_h5(model, path, unknown=False):

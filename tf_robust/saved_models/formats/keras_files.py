@@ -160,13 +160,17 @@ def _rewritten(path, config, folder):
 
 
 def _of_keras_3(config: typing.Any) -> typing.Any:
-    """A configuration of Keras 2 as this version reads it: its modules moved, and some arguments have gone that had no effect."""
+    """A configuration of Keras 2 as this version reads it: modules have moved, some arguments without effect have gone, names have no /."""
+    if isinstance(config, str):
+        return config.replace("/", "_")
     if isinstance(config, list):
         return [_of_keras_3(one) for one in config]
     if not isinstance(config, dict):
         return config
     config = {name: _of_keras_3(value) for name, value in config.items()}
     name, arguments = config.get("class_name"), config.get("config")
+    if isinstance(module := config.get("module"), str):
+        config["module"] = module.removeprefix("tf_")
     if name in _MOVED and str(config.get("module", "keras.src")).startswith("keras.src"):
         config |= {key: value for key, value in _MOVED[name].items() if key in config}
     layer = getattr(keras.layers, str(name), None)
@@ -175,6 +179,8 @@ def _of_keras_3(config: typing.Any) -> typing.Any:
         config["config"] = {
             key: value for key, value in arguments.items() if key in known or not (value in (None, False, 1) or key.startswith("kernel_"))
         }
+        if isinstance(axes := arguments.get("axis"), list) and len(axes) == 1:
+            config["config"]["axis"] = axes[0]
     return config
 
 
