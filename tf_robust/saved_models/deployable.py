@@ -151,4 +151,4 @@ class Deployable(tf.Module):
 def _log(probabilities, one_output, ops=tf.math):
     """Logits of probabilities [N, classes]: their logarithms; of one output [N, 1] log(p / (1 - p))."""
     logarithms = ops.log(ops.maximum(probabilities, models.SMALLEST_PROBABILITY))
-    return logarithms - ops.log(ops.maximum(1 - probabilities, SMALLEST_PROBABILITY)) if one_output else logarithms
+    return logarithms - ops.log(ops.maximum(1 - probabilities, models.SMALLEST_PROBABILITY)) if one_output else logarithms
