@@ -4,6 +4,8 @@ import glob
 import json
 import os
 import pathlib
+import posixpath
+import re
 import subprocess
 import sys
 import time
@@ -175,9 +177,22 @@ def test_an_mlflow_server_has_parameters_curves_results_and_files(server, tmp_pa
     assert names >= {"evaluation.json", "report.html", "figures", "saved_model"}
     with tracking.tracked(["mlflow"], str(tmp_path / "row"), "a", "b", {"epochs": "another"}) as trackers:  # resumed
         trackers.results([{"measure": "class/crane, bird", "value": 0.5}, {"measure": "none", "value": None}])
-    assert client.get_run(run_id).data.metrics["class/crane_ bird"] == 0.5 and client.get_run(run_id).info.status == "FINISHED"
+    assert (
+        client.get_run(run_id).data.metrics[tracking.accepted_name("class/crane, bird")] == 0.5
+        and client.get_run(run_id).info.status == "FINISHED"
+    )
     with pytest.raises(KeyboardInterrupt), tracking.tracked(["mlflow"], str(tmp_path / "row"), "a", "b", {}):
         raise KeyboardInterrupt
     assert client.get_run(run_id).info.status == "KILLED"
     stored = client.download_artifacts(run_id, "report.html", str(tmp_path))
     assert pathlib.Path(stored).read_bytes() == (tmp_path / "row" / "report.html").read_bytes()
+
+
+def test_mlflows_names_are_kept_or_told_apart():
+    kept = ["clean", "robust/linf_8/255", "class/花", "class/鳥", "class/crane bird", "class/a_b", "class/été.1", "x" * 250]
+    assert [tracking.accepted_name(name) for name in kept] == kept
+    refused = ["class/a,b", "class/a;b", "class//", "class/..", "class/.", "x" * 251, "x" * 252]
+    names = [tracking.accepted_name(name) for name in refused]
+    assert len({*kept, *names}) == len(kept) + len(refused)
+    for name in names:  # as mlflow.utils.validation does
+        assert re.fullmatch(r"[/\w.\- :]*", name) and posixpath.normpath(name) == name and len(name) <= 250

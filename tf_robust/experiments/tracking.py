@@ -9,6 +9,7 @@ import os
 import re
 import time
 import uuid
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -23,7 +24,8 @@ RUN_IDS = "trackers.json"  # {tracker: ID of its run}, in a workdir
 _BATCH = 100  # parameters or metrics that MLflow takes at once
 _CHARACTERS = 200  # of a message that is shown
 Ending = Literal["finished", "failed", "interrupted"]
-_REFUSED = re.compile(r"[^\w\-. :/]", re.ASCII)  # in the names of MLflow's metrics
+_REFUSED = re.compile(r"[^\w\-. :/]")  # in the names of MLflow's metrics
+_MAX_NAME = 250  # characters of such a name
 
 
 class WandB:
@@ -87,6 +89,16 @@ class WandB:
         self._run.finish(exit_code={"finished": 0, "failed": 1, "interrupted": 255}[ending])
 
 
+def accepted_name(name: str) -> str:
+    """Returns the name of a metric as MLflow takes it: unchanged, or without what it refuses and with a checksum of the name."""
+    parts = _REFUSED.sub("_", name).split("/")
+    accepted = "/".join("_" if part in ("", ".", "..") else part for part in parts)[:_MAX_NAME]
+    if accepted == name:
+        return name
+    checksum = f"_{zlib.crc32(name.encode('utf-8', 'surrogatepass')):08x}"  # different names stay different
+    return accepted[: _MAX_NAME - len(checksum)] + checksum
+
+
 class MLflow:
     """A run of MLflow. Arguments and methods as in `WandB`."""
 
@@ -109,7 +121,7 @@ class MLflow:
     def epoch(self, epoch: int, values: Mapping[str, float]) -> None:
         """See `WandB.epoch`."""
         now = int(1000 * time.time())
-        metrics = [self._entities.Metric(_REFUSED.sub("_", name), value, now, epoch) for name, value in values.items()]
+        metrics = [self._entities.Metric(accepted_name(name), value, now, epoch) for name, value in values.items()]
         self._log("metrics", self.run_id, metrics)
 
     def results(self, values: Mapping[str, float]) -> None:
