@@ -61,24 +61,33 @@ def decode(contents: tf.Tensor, channels: int) -> tf.Tensor:
     image = tf.case(
         [
             (tf.io.is_jpeg(contents), lambda: tf.io.decode_jpeg(contents, channels=channels, dct_method="INTEGER_ACCURATE")),
-            (_bmp_bits(contents) == 8, lambda: _decode_palette(contents, channels)),
+            (_has_palette(contents), lambda: _decode_palette(contents, channels)),
         ],
         default=lambda: tf.io.decode_image(contents, channels=channels, expand_animations=False),
     )
     return tf.ensure_shape(image, [None, None, channels])
 
 
-def _bmp_bits(contents):
-    """Bits per pixel of a BMP file; 0 for other files."""
-    header = tf.strings.substr(tf.strings.join([contents, "\0" * 32]), 0, 32)
-    return tf.where(tf.strings.substr(header, 0, 2) == "BM", tf.cast(_field(header, 28, tf.uint16), tf.int32), 0)
+def _has_palette(contents):
+    """Whether a file is an uncompressed BMP of 1, 4 or 8 bits per pixel."""
+    header = tf.strings.substr(tf.strings.join([contents, "\0" * 34]), 0, 34)
+    bits, compression = _field(header, 28, tf.uint16), _field(header, 30, tf.int32)
+    return (tf.strings.substr(header, 0, 2) == "BM") & tf.reduce_any(bits == [1, 4, 8]) & (compression == 0)
 
 
 def _decode_palette(contents, channels):
-    """Decodes a BMP file of up to 256 colors, of which TensorFlow returns the numbers: uint8 [H, W, channels]."""
+    """Decodes an uncompressed BMP file of 1, 4 or 8 bits per pixel, the numbers of its colors: uint8 [H, W, channels]."""
     palette, pixels = 14 + _field(contents, 14, tf.int32), _field(contents, 10, tf.int32)  # where they begin
     colors = tf.reshape(tf.io.decode_raw(tf.strings.substr(contents, palette, pixels - palette), tf.uint8), [-1, 4])
-    image = tf.gather(colors[:, 2::-1], tf.cast(tf.io.decode_bmp(contents)[..., 0], tf.int32))  # blue is stored first
+    width, height, bits = _field(contents, 18, tf.int32), _field(contents, 22, tf.int32), _field(contents, 28, tf.uint16)
+    bytes_of_row = (width * tf.cast(bits, tf.int32) + 31) // 32 * 4
+    packed = tf.strings.substr(contents, pixels, tf.abs(height) * bytes_of_row)
+    packed = tf.reshape(tf.io.decode_raw(packed, tf.uint8), [tf.abs(height), bytes_of_row, 1])
+    shifts = tf.cast(tf.range(8 - tf.cast(bits, tf.int32), -1, -tf.cast(bits, tf.int32)), tf.uint8)
+    numbers = tf.bitwise.right_shift(packed, shifts) & tf.cast(2 ** tf.cast(bits, tf.int32) - 1, tf.uint8)
+    numbers = tf.reshape(numbers, [tf.abs(height), -1])[:, :width]
+    numbers = tf.cond(height > 0, lambda: numbers[::-1], lambda: numbers)  # the last row first, unless the height is negative
+    image = tf.gather(colors[:, 2::-1], tf.cast(numbers, tf.int32))  # blue is stored first
     return image if channels == 3 else tf.image.rgb_to_grayscale(image)
 
 
