@@ -1,8 +1,9 @@
 import dataclasses
 import functools
 import io
+import json
 import os
-import shutil
+import struct
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from tf_robust.data.augment import VIEWS, crop_flip, patch_gaussian
 from tf_robust.experiments import construction
 from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.model_checks import print_note
+from tf_robust.ops import image_ops
 
 SIZES = [(40, 40), (31, 57), (64, 33), (24, 90)]  # width, height
 SIDE = 16
@@ -171,15 +173,16 @@ def test_missing_folders_are_named(tmp_path, with_splits):
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_an_empty_class_folder_is_named(with_splits, split):
-    for file in (with_splits / split / "dog").iterdir():
+def test_an_empty_class_folder_stays_a_class(with_splits, split):
+    for file in (with_splits / split / "cat").iterdir():
         file.unlink()
-    (with_splits / split / "dog" / "notes.txt").write_text("no image")
-    message = rf"every class folder of {with_splits}/{split}. Received: none in dog \(1 of 2\). Add images"
+    (with_splits / split / "cat" / "notes.txt").write_text("no image")
+    source = open_folder(with_splits, split)
+    assert source.class_names == ("cat", "dog") and set(source.labels) == {1}
+    (with_splits / split / "cat" / "new.webp").write_bytes(b"")  # images that would be lost
+    message = rf"every class folder of {with_splits}/{split}. Received: none in cat \(1 of 2\). Try: convert the files of 'cat'"
     with pytest.raises(FileNotFoundError, match=message):
         open_folder(with_splits, split)
-    shutil.rmtree(with_splits / split / "dog")  # as advised
-    assert set(open_folder(with_splits, split).labels) == {0}
 
 
 def test_a_class_folder_as_the_root_is_rejected_with_advice(without_splits):
@@ -292,3 +295,80 @@ def test_the_fingerprint_changes_with_the_contents_of_files_of_one_size(tmp_path
         Image.new("RGB", (8, 8), (level, 0, 0)).save(folder / "a.bmp")
         fingerprints.add(open_folder(tmp_path / "photos", "all").fingerprint())
     assert len(fingerprints) == 2
+
+
+def test_names_in_composed_and_decomposed_letters_are_one_class(tmp_path):
+    composed, decomposed = "caf\u00e9", "cafe\u0301"  # as Linux and macOS write them
+    write(tmp_path / "train", {decomposed: 2, "zoo": 2})
+    write(tmp_path / "test", {composed: 2, "zoo": 1}, 4)
+    train, test = (open_folder(tmp_path, split) for split in ("train", "test"))
+    assert train.class_names == test.class_names == (composed, "zoo") and test.labels == (0, 0, 1)
+    assert len(list(test.ordered(1))) == 3  # the files are found
+    (tmp_path / "map.txt").write_text(f"{decomposed} 1\nzoo 0\n", "utf-8")
+    assert data.relabelled(test, data.read_label_map(str(tmp_path / "map.txt"))).labels == (1, 1, 0)
+    table = "path,label\n" + "".join(
+        f"{os.path.relpath(path, tmp_path)},{name}\n" for path, name in zip(test.paths, (composed, decomposed, "zoo"))
+    )
+    (tmp_path / "table.csv").write_text(table.replace(f"test/{composed}", f"test/{decomposed}"), "utf-8")
+    source = data.open_source(f"csv:{tmp_path}/table.csv", "all", image_size=SIDE)
+    assert source.class_names == (composed, "zoo") and source.labels == test.labels and source.paths == test.paths
+    (tmp_path / "test" / decomposed).mkdir()
+    with pytest.raises(ValueError, match=f"two named '{composed}'"):
+        open_folder(tmp_path, "test")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names of files are bytes")
+def test_names_that_are_not_utf8_are_read(without_splits, tmp_path):
+    before = examples(open_folder(without_splits, "all").ordered(8))
+    for old, new in ((b"cat/000.png", b"cat/\xe9.png"), (b"dog", b"dog\xff")):
+        folder = os.fsencode(without_splits)
+        if os.path.exists(os.path.join(folder, old)):
+            os.rename(os.path.join(folder, old), os.path.join(folder, new))
+    source = open_folder(without_splits, "all")
+    assert source.class_names == ("cat", "dog\\xff") and len(source.fingerprint()) == 16
+    assert sorted(examples(source.ordered(8))) == sorted(before)
+    json.dumps(source.class_names).encode()
+    (without_splits / "cat" / os.fsdecode(b"broken\xe9.png")).write_bytes(b"")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="broken.*replace or delete it"):
+        examples(open_folder(without_splits, "all").ordered(8))
+
+
+@pytest.mark.parametrize("mode, colors", [("1", 2), ("P", 2), ("P", 13), ("P", 200), ("L", 256)])
+@pytest.mark.parametrize("width", [1, 7, 8, 33])
+def test_bmp_files_with_a_palette_are_read_as_by_pillow(tmp_path, mode, colors, width):
+    random = np.random.RandomState(width)
+    image = Image.fromarray(random.randint(0, 256, (5, width, 3)).astype(np.uint8))
+    image = image.quantize(colors) if mode == "P" else image.convert(mode)
+    image.save(tmp_path / "image.bmp")
+    decoded = image_ops.decode(tf.io.read_file(str(tmp_path / "image.bmp")), 3)
+    np.testing.assert_array_equal(decoded, np.asarray(Image.open(tmp_path / "image.bmp").convert("RGB")))
+
+
+@pytest.mark.parametrize("bits", [1, 4, 8])
+@pytest.mark.parametrize("top_down", [False, True])
+def test_bmp_files_of_every_depth_are_read(bits, top_down):
+    """Written by hand, by the specification of the BITMAPINFOHEADER: rows of 4-byte multiples, the last one first."""
+    width, height = 11, 3
+    numbers = np.random.RandomState(bits).randint(0, 2**bits, (height, width))
+    colors = np.random.RandomState(0).randint(0, 256, (2**bits, 4)).astype(np.uint8)
+    rows = ["".join(f"{number:0{bits}b}" for number in row) for row in numbers]
+    packed = [int(row.ljust(-(-width * bits // 32) * 32, "0"), 2).to_bytes(-(-width * bits // 32) * 4, "big") for row in rows]
+    pixels = b"".join(packed if top_down else packed[::-1])
+    start = 14 + 40 + colors.size
+    header = b"BM" + struct.pack("<IHHI", start + len(pixels), 0, 0, start)
+    header += struct.pack("<IiiHHIIiiII", 40, width, -height if top_down else height, 1, bits, 0, len(pixels), 0, 0, 2**bits, 0)
+    decoded = image_ops.decode(tf.constant(header + colors.tobytes() + pixels), 3)
+    np.testing.assert_array_equal(decoded, colors[numbers][..., 2::-1])
+    compressed = bytearray(header + colors.tobytes() + pixels)
+    compressed[30] = 1
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        image_ops.decode(tf.constant(bytes(compressed[:-1])), 3)
+
+
+def test_classes_without_images_are_noted(with_splits, capsys):
+    print_note.cache_clear()
+    for file in (with_splits / "test" / "cat").iterdir():
+        file.unlink()
+    source = construction.open_split(TrainConfig(data=f"folder:{with_splits}"), "test", 0, seed=0, model_size=(SIDE, SIDE))
+    assert source.class_names == ("cat", "dog") and {*source.labels} == {1}
+    assert "1 of the 2 classes of folder:" in (printed := capsys.readouterr().out) and "(test), such as 'cat'" in printed

@@ -17,7 +17,7 @@ import pandas
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
-from tf_robust.data.source import ArraySource, check_labels
+from tf_robust.data.source import ArraySource, check_labels, normalize_name
 from tf_robust.ops import pixel_scale
 from tf_robust.utils.files import DAMAGED
 
@@ -200,12 +200,12 @@ def _as_integers(values, class_names):
 
 
 def _texts(values):
-    return [value.decode() if isinstance(value, bytes) else str(value) for value in values]
+    return [normalize_name(value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)) for value in values]
 
 
 def _from_names(values, where, class_names):
     texts = _texts(values)
-    names = tuple(class_names) or tuple(sorted(set(texts)))
+    names = tuple(map(normalize_name, class_names)) or tuple(sorted(set(texts)))
     if unknown := sorted(set(texts) - set(names)):
         raise ValueError(f"Expected labels in {where} of the classes {', '.join(names)}. Received: {unknown[0]!r}")
     positions = {name: position for position, name in enumerate(names)}

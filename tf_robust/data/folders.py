@@ -13,9 +13,10 @@ import PIL.Image
 import tensorflow as tf
 
 from tf_robust.data.fitting import USUAL_SIZE, Fit
-from tf_robust.data.source import PARALLEL_READS, Arrays, Source, digest, example_seed, read_subset
+from tf_robust.data.source import PARALLEL_READS, Arrays, Source, digest, example_seed, normalize_name, read_subset
 from tf_robust.data.subsets import without_validation
 from tf_robust.ops import image_ops
+from tf_robust.utils.files import path_text
 
 _READ_FOR_FINGERPRINT = 100  # files
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
@@ -68,7 +69,7 @@ class FileSource(Source):
         TensorFlow does not report which file it could not decode. Undecodable files are therefore skipped and detected by their
         missing position: each example carries its position, and an end marker follows the last.
         """
-        paths, labels = tf.constant(self.paths), tf.constant(self.labels, tf.int64)
+        paths, labels = tf.constant([*map(os.fsencode, self.paths)], tf.string), tf.constant(self.labels, tf.int64)
         count = tf.size(order, tf.int64)
 
         def example(position, i):
@@ -81,8 +82,9 @@ class FileSource(Source):
                     tf.strings.join(
                         [
                             "Expected an image that can be decoded. Received: ",
-                            paths[order[position]],
-                            " (missing, empty, truncated, or not an image). Try: replace or delete it",
+                            tf.strings.unicode_transcode(paths[order[position]], "UTF-8", "UTF-8"),  # messages are UTF-8
+                            " (missing, empty, truncated, or not a PNG, JPEG, GIF or uncompressed BMP image). "
+                            "Try: convert, replace or delete it",
                         ]
                     )
                 ],
@@ -110,7 +112,7 @@ class FileSource(Source):
 
     def fingerprint(self) -> str:
         """Covers names, sizes in bytes and labels, and the contents of 100 files: reading all would take as long as an evaluation."""
-        names = [f"{'/'.join(path.split(os.sep)[-2:])} {os.path.getsize(path)}" for path in self.paths]
+        names = [f"{path_text('/'.join(path.split(os.sep)[-2:]))} {os.path.getsize(path)}" for path in self.paths]
         contents = hashlib.sha256()
         for path in self.paths[:: -(-len(self.paths) // _READ_FOR_FINGERPRINT) or 1]:
             with open(path, "rb") as file:
@@ -123,6 +125,7 @@ def open_folder(name: str, split: str, size: tuple[int, ...], fit: str, validati
 
     If DIR has train/ (and test/, perhaps validation/ or val/), those are the splits, and train/ names the classes; without
     validation/ a fraction of train/ is used. With test/ alone, test/ names the classes. With neither, all images of DIR are read.
+    An empty subfolder is a class without images: without it, the classes after it would have other numbers.
 
     Args:
         name: as in `sources.open_source`.
@@ -144,7 +147,7 @@ def open_folder(name: str, split: str, size: tuple[int, ...], fit: str, validati
     if has_splits and not os.path.isdir(train) and not tested_only:
         raise FileNotFoundError(f"Expected {train} next to the other splits. Not found")
     first = os.path.join(root, "test") if tested_only else train if has_splits else root
-    classes = _subfolders(first)
+    classes = [*_class_folders(first)]
     folder_of_split = _validation_folder(root) if split == "validation" else os.path.join(root, split)
     base = folder_of_split if has_splits and (split == "test" or has_validation(name, 0.0)) else first
     files = _files(split, base, classes)
@@ -186,14 +189,27 @@ def _subfolders(folder):
     return sorted(d for d in os.listdir(folder) if os.path.isdir(os.path.join(folder, d)) and not d.startswith("."))
 
 
+def _class_folders(folder):
+    """{name of a class: name of its subfolder}, in the order of the subfolders."""
+    folders = _subfolders(folder)
+    classes = {normalize_name(name): name for name in folders}
+    if hidden := [name for name in folders if name not in classes.values()]:
+        raise ValueError(
+            f"Expected class folders of different names in {folder}. Received: two named {normalize_name(hidden[0])!r}, written with "
+            "composed and decomposed letters (Unicode NFC and NFD). Try: move the files of one into the other"
+        )
+    return classes
+
+
 def _files(split, base, classes):
     """Returns ((path, label), ...) of the image files in the class folders of `base`."""
     if not os.path.isdir(base):
         raise FileNotFoundError(f"Expected {base}, with one subfolder per class, for the split {split!r}. Not found")
-    unknown = set(_subfolders(base)) - set(classes)
+    folders = _class_folders(base)
+    unknown = folders.keys() - set(classes)
     if unknown:
         raise ValueError(f"Expected only the classes of the training set in {base}. Received also: {sorted(unknown)}")
-    images_by_class = {name: _images(os.path.join(base, name)) for name in classes if os.path.isdir(os.path.join(base, name))}
+    images_by_class = {name: _images(os.path.join(base, folders[name])) for name in classes if name in folders}
     if not images_by_class:
         advice = f"Try: --data=folder:{os.path.dirname(base) or '.'}, if {os.path.basename(base)} is a class." if _images(base) else ""
         holds = "image files, but no subfolders" if advice else "none"
@@ -201,20 +217,21 @@ def _files(split, base, classes):
             f"Expected subfolders of {base}, one per class, with image files ({', '.join(SUFFIXES)}) in them. "
             f"Received: {holds}. {advice}".strip()
         )
-    empty = [name for name, images in images_by_class.items() if not images]
+    without = [name for name, images in images_by_class.items() if not images]
+    below = [name for name in without if _subfolders(os.path.join(base, folders[name]))]
+    other = [name for name in without if any(file.lower().endswith(_UNREAD) for file in os.listdir(os.path.join(base, folders[name])))]
+    empty = without if len(without) == len(images_by_class) else [name for name in without if name in {*below, *other}]
     if empty:
-        below = [name for name in empty if _subfolders(os.path.join(base, name))]
-        advice = (
-            f"Try: --data=folder:{os.path.join(base, below[0])}, if its subfolders are the classes."
-            if below
-            else "Add images, or delete the folder."
-        )
+        advice = f"Try: --data=folder:{os.path.join(base, below[0])}, if its subfolders are the classes." if below else "Add images."
+        advice = f"Try: convert the files of {other[0]!r} to PNG or JPEG." if other else advice
         raise FileNotFoundError(
             f"Expected image files ({', '.join(SUFFIXES)}) in every class folder of {base}. Received: none in "
             f"{', '.join(empty[:5])}{', ...' if len(empty) > 5 else ''} "
             f"({len(empty)} of {len(images_by_class)}). {advice}"
         )
-    return tuple((os.path.join(base, name, file), classes.index(name)) for name, images in images_by_class.items() for file in images)
+    return tuple(
+        (os.path.join(base, folders[name], file), classes.index(name)) for name, images in images_by_class.items() for file in images
+    )
 
 
 def _images(folder):

@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import os
 import typing
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 from tf_robust.data.fitting import Fit
 from tf_robust.ops import philox
+from tf_robust.utils.files import path_text
 
 PARALLEL_READS = max(2, os.cpu_count() or 2)  # images
 _RANGE_BATCH = 64  # images decoded at once by `read_range`
@@ -31,7 +33,9 @@ class Source:
         image_shape: (H, W, C), the same for all images.
         size: number of examples.
         kept: int [size], positions of the examples in the full set, for a subset; None: the full set.
-        class_mask: the columns of the logits that count, where labels name a few of a model's many classes; None: all.
+        class_mask: the columns of the logits that compete, sorted; None: all.
+        label_columns: column of the model's output for each class of the data, where a label map or WordNet ids map them: labels are
+            these columns, of which a model may have more than `num_classes`; None: labels are not mapped.
         fit: how images of other sizes are resized to `image_shape`; None: they have that size and are unchanged.
         columns: {name: text [N] of each example of the full set}, further columns of a table of images; None: none.
         label_set: published set of classes of the labels, one of `class_mask.LABEL_SETS`; empty: not declared.
@@ -55,6 +59,7 @@ class Source:
     size: int
     kept: np.ndarray | None = dataclasses.field(default=None, kw_only=True)
     class_mask: tuple[int, ...] | None = dataclasses.field(default=None, kw_only=True)
+    label_columns: tuple[int, ...] | None = dataclasses.field(default=None, kw_only=True)
     fit: Fit | None = dataclasses.field(default=None, kw_only=True)
     label_set: str = dataclasses.field(default="", kw_only=True)
     balanced: bool = dataclasses.field(default=False, kw_only=True)
@@ -67,6 +72,18 @@ class Source:
     @property
     def num_classes(self) -> int:
         return len(self.class_names)
+
+    def has_columns_of(self, num_classes: int) -> bool:
+        """Returns whether the labels are columns of a model with `num_classes` outputs."""
+        return num_classes == self.num_classes or self.label_columns is not None and max(self.label_columns) < num_classes
+
+    @property
+    def complete(self) -> "Source":
+        """The complete source of which this is a part; itself if it is complete."""
+        source: Source = self
+        while source.superset is not None:
+            source = source.superset() if callable(source.superset) else source.superset
+        return source
 
     @property
     def labels(self) -> Sequence[int] | np.ndarray | None:
@@ -289,6 +306,11 @@ def balanced_order(labels: np.ndarray, seed: int, epoch: int | tf.Tensor) -> tf.
 def example_seed(seed: int, epoch: int | tf.Tensor, position: int | tf.Tensor) -> tf.Tensor:
     """Returns the int [2] seed of one example's stateless draws in one epoch."""
     return philox.fold(tf.stack([tf.constant(seed, tf.int64), epoch]), tf.cast(position, tf.int64))
+
+
+def normalize_name(name: str) -> str:
+    """Returns the name of a class as names are compared: text in composed form (NFC), where macOS writes decomposed letters (NFD)."""
+    return unicodedata.normalize("NFC", path_text(name))
 
 
 def check_labels(labels: np.ndarray, num_classes: int, where: str) -> None:

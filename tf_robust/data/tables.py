@@ -1,6 +1,7 @@
 """`csv:FILE`: image files named in a table with the columns path, label and, optionally, a group."""
 
 import os
+import unicodedata
 
 import numpy as np
 import pandas
@@ -34,12 +35,14 @@ def open_csv(name: str, size: tuple[int, ...], fit: str, num_classes: int = 0) -
         raise ValueError(
             f"Expected the columns path and label in {path}. Received: {', '.join(table.columns)}. Missing: {', '.join(missing)}"
         )
+    for column in table.columns.drop("path"):
+        table[column] = table[column].str.normalize("NFC")
     table["label"] = table["label"].str.strip()
     if not len(table):
         raise ValueError(f"Expected images in {path}. Received: no lines below the header")
     if (table["label"] == "").any():
         raise ValueError(f"Expected a label in every line of {path}. Received: none in line {int(np.argmax(table['label'] == '')) + 2}")
-    paths = [os.path.join(os.path.dirname(path), os.path.expanduser(file)) for file in table["path"]]
+    paths = [_existing(os.path.join(os.path.dirname(path), os.path.expanduser(file))) for file in table["path"]]
     _check_files(paths, path)
     labels, class_names = class_indices(list(table["label"]), name, (), num_classes)
     files = tuple(zip(paths, labels.tolist()))
@@ -56,6 +59,12 @@ def open_csv(name: str, size: tuple[int, ...], fit: str, num_classes: int = 0) -
         columns={column: table[column].to_numpy(str) for column in table.columns if column not in ("path", "label")},
         fit=None if own == (height, width) else Fit(height, width, fit, varying=own is None),
     )
+
+
+def _existing(path):
+    """A path as it is, or with composed (NFC) or decomposed (NFD) letters if only that exists: macOS and other systems differ."""
+    forms = (path, *(unicodedata.normalize(form, path) for form in ("NFC", "NFD")))
+    return next(filter(os.path.isfile, forms), path)
 
 
 def _check_files(paths, table):

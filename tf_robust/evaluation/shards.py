@@ -23,7 +23,7 @@ from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.measure import parse_measure
 from tf_robust.evaluation.scoring import ImageResults, masked, record_of, results_of
 from tf_robust.evaluation.set_locks import SetLocks
-from tf_robust.utils.files import atomic_file
+from tf_robust.utils.files import atomic_file, path_text
 
 IMAGES = 10_000  # of a shard, at least
 
@@ -159,7 +159,7 @@ class Shards:
         columns = {
             "set": pyarrow.array([self._set.name] * count).dictionary_encode(),
             "position": images.positions[first : first + count],
-            **({"path": paths[first : first + count]} if paths else {}),
+            **({"path": [*map(path_text, paths[first : first + count])]} if paths else {}),
             **results._asdict(),
             "correct": results.prediction == results.label,
         }

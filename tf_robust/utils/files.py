@@ -36,6 +36,11 @@ def disk_is_full(error: BaseException) -> bool:
     return isinstance(error, tf.errors.ResourceExhaustedError) and "space" in error.message  # otherwise memory is exhausted
 
 
+def path_text(path: str) -> str:
+    """Returns a path, or a name in it, as text that can be written: bytes that are not UTF-8 become \\xe9 and the like."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 @contextlib.contextmanager
 def atomic_file(path: str | os.PathLike, mode: str = "w") -> Iterator[typing.IO]:
     """Opens a temporary file that is renamed to `path` when the block ends without an error.
