@@ -1,5 +1,6 @@
 """ImageNet's classes are declared, not guessed from a data set's name; ImageNet-R from files is measured as its suite says."""
 
+import dataclasses
 import json
 import os
 import types
@@ -7,14 +8,16 @@ import types
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 from tests.test_cli import little_drawn, main, read  # noqa: F401
 from tf_robust import api, cli, data, evaluation
 from tf_robust.data.class_mask import classes_of, label_set_of
 from tf_robust.evaluation import EvalConfig
-from tf_robust.experiments.model_checks import with_label_set_of_card
+from tf_robust.experiments.model_checks import print_note, with_label_set_of_card
 from tf_robust.experiments.run import Run
+from tf_robust.report.notes import class_notes
 
 IMAGENET = EvalConfig(corruption_constants="imagenet")
 
@@ -123,15 +126,10 @@ def test_imagenet_r_from_files_is_evaluated_by_its_suite(tmp_path, thousand, mon
     assert found["model"] == "resnet50" and found["card"]["data"]["class_mask"] == "200 classes"
     with pytest.raises(ValueError, match="Expected a suite that trains its rows with --dry_run"):
         main(*command, "--dry_run")
-    with pytest.raises(ValueError, match="--label_set=imagenet_r those of ImageNet-R"):  # as before the commands were mended
-        main(
-            "evaluate",
-            thousand[0],
-            folder,
-            "--evaluations=clean",
-            "--image_size=8",
-            f"--workdir={tmp_path}/alone",
-        )
+    main("evaluate", thousand[0], folder, "--evaluations=clean", "--image_size=8", f"--workdir={tmp_path}/alone")
+    alone = read(tmp_path / "alone" / "evaluation.json")  # by the WordNet ids, of which all 1,000 compete
+    correct = thousand[1](images).numpy().argmax(axis=1) == known["columns"]
+    assert alone["rows"][0]["value"] == correct.mean() and alone["card"]["data"]["class_mask"] == "none"
 
 
 def test_the_flagfiles_of_both_suites_have_the_same_numbers():
@@ -144,3 +142,86 @@ def test_the_flagfiles_of_both_suites_have_the_same_numbers():
     for row, numbers in paper.items():
         text = ", ".join(f"{measure} {numbers[measure][0]:.3f}" for measure in ("clean", "calibration/rms", "aurra"))
         assert all(text in texts[f"{row}.flags"] for texts in printed.values()), row
+
+
+@pytest.fixture
+def half(tmp_path):
+    """Gray images of two of a model's five classes; half of them have their largest logit at a class without images."""
+    for name, column in (("cat", 4), ("dog", 2)):
+        os.makedirs(tmp_path / "photos" / name)
+        for i in range(10):
+            levels = np.full((8, 8, 3), 10 * column + (i % 2), np.uint8)
+            Image.fromarray(levels).save(tmp_path / "photos" / name / f"{i}.png")
+    (tmp_path / "map.txt").write_text("cat 4\ndog 2\n")
+    rows = [f"photos/{name}/{i}.png,{column}" for name, column in (("cat", 4), ("dog", 2)) for i in range(10)]
+    (tmp_path / "table.csv").write_text("\n".join(["path,label", *rows]))
+    return tmp_path
+
+
+def largest_elsewhere(images):
+    """Logits of five classes: 2 at the right one, 3 at class 0 for odd gray levels."""
+    levels = tf.cast(tf.round(images[:, 0, 0, 0] * 255), tf.int32)
+    return 2 * tf.one_hot(levels // 10, 5) + 3 * tf.one_hot([0], 5) * tf.cast(levels % 2, tf.float32)[:, None]
+
+
+@pytest.mark.parametrize("route", ["folder", "csv"])
+@pytest.mark.parametrize("classes, expected", [("all", 0.5), ("present", 1.0)])
+def test_classes_without_images_compete_unless_masked(half, route, classes, expected, capsys):
+    print_note.cache_clear()
+    data, options = {
+        "folder": (half / "photos", {"label_map": half / "map.txt"}),
+        "csv": (half / "table.csv", {}),
+    }[route]
+    result = api.evaluate(
+        largest_elsewhere,
+        data,
+        evaluations="clean,adversarial",
+        attack="square",
+        attack_queries=1,
+        attack_radii="linf_1/2550",
+        classes=classes,
+        outputs="logits",
+        check_inputs=False,
+        **options,
+    )
+    assert result.values["clean"] == result.values["robust/square/linf_1/2550"] == expected
+    assert result.evaluation["card"]["data"]["class_mask"] == ("2 classes" if classes == "present" else "none")
+    printed = capsys.readouterr().out
+    assert ("only 2 of the model's 5 classes compete" in printed) == (classes == "present")
+    assert class_notes([result.evaluation]) == (
+        ["largest_elsewhere: only 2 classes of the model compete; the other outputs are ignored."] if classes == "present" else []
+    )
+
+
+def test_a_folder_of_some_of_imagenets_wordnet_ids_is_evaluated(tmp_path):
+    wnids = classes_of("imagenet")["wnids"]
+    for column in (3, 250):
+        os.makedirs(tmp_path / wnids[column])
+        for i in range(3):
+            Image.fromarray(np.full((8, 8, 3), column, np.uint8)).save(tmp_path / wnids[column] / f"{i}.png")
+
+    def model(images):
+        return tf.one_hot(tf.cast(tf.round(images[:, 0, 0, 0] * 255), tf.int32), 1000)
+
+    result = api.evaluate(model, tmp_path, evaluations="clean,corruptions", severities=[1, 3], subset=2, outputs="logits")
+    assert result.values["clean"] == 1 and result.evaluation["card"]["data"]["class_mask"] == "none"
+    (note,) = result.evaluation["notes"]
+    assert "mCE" in note and "--severities=1,2,3,4,5" in note
+
+
+@pytest.mark.parametrize(
+    "changes, expected",
+    [
+        ({}, ""),
+        ({"severities": (1, 3, 5)}, "all five severities"),
+        ({"corruption_constants": "cifar10"}, "--corruption_constants=imagenet"),
+        ({"evaluations": ("clean",)}, ""),
+    ],
+)
+def test_a_missing_mce_is_explained(source, changes, expected):
+    one = dataclasses.replace(source(1000, shape=(8, 8, 1), classes=1000), label_set="imagenet")
+    config = dataclasses.replace(IMAGENET, **{"evaluations": ("corruptions",), **changes})
+    measures = [] if expected or "evaluations" in changes else [evaluation.Measure("corruptions", "mce", value=1.0, count=1)]
+    text = evaluation.why_no_mce(one, config, measures)
+    assert (expected in text) if expected else text == ""
+    assert evaluation.why_no_mce(dataclasses.replace(one, label_set=""), config, []) == ""

@@ -7,13 +7,15 @@ import tensorflow as tf
 from tests.data.test_tfds import write
 from tf_robust import data
 from tf_robust.data import tfds_sets
-from tf_robust.data.class_mask import class_mask, classes_of, masked, read_label_map, relabelled
+from tf_robust.data.class_mask import classes_of, implied_label_set, masked, protocol_mask, read_label_map, relabelled
+from tf_robust.experiments.config import TrainConfig
+from tf_robust.experiments.construction import with_columns
 
 
 def test_imagenet_r_counts_its_200_classes():
-    mask = class_mask("imagenet_r")
+    mask = protocol_mask("imagenet_r")
     assert len(mask) == len(set(mask)) == 200 and mask == tuple(sorted(mask)) and mask[0] == 1 and mask[-1] == 988
-    assert class_mask("imagenet_r:0.2.0") == class_mask("imagenet_r/1") == mask
+    assert protocol_mask("imagenet_r:0.2.0") == protocol_mask("imagenet_r/1") == mask
 
 
 @pytest.mark.parametrize("name", ["imagenet_a", "imagenet_r"])
@@ -22,31 +24,24 @@ def test_columns_are_positions_of_the_wnids(name):
 
     names = tfds.builder(name, data_dir="/nowhere").info.features["label"].names
     classes = classes_of(name)
-    assert sorted(names) == list(names) and len(names) == 1000
+    assert sorted(names) == list(names) == classes_of("imagenet")["wnids"] and len(names) == 1000
     assert [names[column] for column in classes["columns"]] == classes["wnids"] and "eval.py" in classes["source"]
 
 
 def test_imagenet_a_counts_its_200_classes():
-    mask = class_mask("imagenet_a")
+    mask = protocol_mask("imagenet_a")
     assert len(mask) == len(set(mask)) == 200 and mask == tuple(sorted(mask)) and (mask[0], mask[-1]) == (6, 988)
-    assert class_mask("imagenet_a:0.1.0") == mask
-
-
-def test_a_folder_of_exactly_their_classes_is_recognized():
-    for name in ("imagenet_a", "imagenet_r"):
-        wnids = classes_of(name)["wnids"]
-        assert class_mask("folder:x", wnids) == class_mask(name)
-        assert class_mask("folder:x", wnids[1:]) is None and class_mask("folder:x", [*wnids, "n00000000"]) is None
+    assert protocol_mask("imagenet_a:0.1.0") == mask
 
 
 def test_other_sets_count_all_columns():
-    assert class_mask("cifar10") is None and class_mask("imagenet2012") is None
-    assert class_mask("folder:/data/imagenet_r") is None
+    assert protocol_mask("cifar10") is None and protocol_mask("imagenet2012") is None
+    assert protocol_mask("folder:/data/imagenet_r") is None
 
 
 def test_the_mask_of_a_source_depends_on_its_name(source):
     r, a, other = (dataclasses.replace(source(count=400, classes=200), name=name) for name in ("imagenet_r", "imagenet_a", "digits"))
-    assert masked(r).class_mask == class_mask("imagenet_r") and masked(a).class_mask == class_mask("imagenet_a")
+    assert masked(r).class_mask == protocol_mask("imagenet_r") and masked(a).class_mask == protocol_mask("imagenet_a")
     assert masked(other) is other
 
 
@@ -64,6 +59,16 @@ def test_a_label_map_is_json_or_lines(tmp_path, text):
     path = tmp_path / "map"
     path.write_text(text)
     assert read_label_map(str(path)) == {"n01": 3, "n02 b": 0}
+
+
+@pytest.mark.parametrize("text", ['{"n01": 3, "n02 b": 0}', "n01 3\r\nn02 b\t0\r\n"])
+def test_a_label_map_may_have_a_byte_order_mark(tmp_path, text):
+    path = tmp_path / "map"
+    path.write_bytes(text.encode("utf-8-sig"))
+    assert read_label_map(str(path)) == {"n01": 3, "n02 b": 0}
+    path.write_bytes(text.encode("utf-16"))
+    with pytest.raises(ValueError, match=f"Expected a label map.* Received: {path}: .*utf-8"):
+        read_label_map(str(path))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +115,7 @@ def folders(tmp_path):
 
 def test_labels_become_the_columns_of_a_model(folders):
     mapped = relabelled(folders, {"dog": 2, "cat": 7, "emu": 4}, outputs=10)
-    assert mapped.class_mask == (2, 7) and mapped.num_classes == 10
+    assert mapped.class_mask is None and mapped.label_columns == (7, 2) and mapped.num_classes == 10
     assert mapped.class_names[2] == "dog" and mapped.class_names[7] == "cat" and mapped.class_names[0] == "0"
     images, labels = next(mapped.ordered(5).as_numpy_iterator())
     assert images[:, 0, 0, 0].tolist() == [10, 10, 20] and labels.tolist() == [7, 7, 2]
@@ -133,3 +138,50 @@ def test_a_folder_without_an_entry_is_rejected(folders):
 def test_a_column_that_the_model_does_not_have_is_rejected(folders):
     with pytest.raises(ValueError, match=r"Expected columns in 0..6 for a model of 7 outputs. Received: 7 for 'cat'"):
         relabelled(folders, {"dog": 2, "cat": 7}, outputs=7)
+
+
+def mapped_by(source, num_classes=0, **options):
+    return with_columns(TrainConfig(**options), source, num_classes)
+
+
+def of_names(source, names, **changes):
+    labels = np.arange(len(source)) % len(names)
+    return dataclasses.replace(source, class_names=tuple(names), labels=labels, **changes)
+
+
+@pytest.mark.parametrize("suffix", ["map", "csv"])
+def test_all_outputs_compete_unless_a_mask_is_asked_for(folders, tmp_path, suffix):
+    """Mapped class folders and a table of columns are one data set, whatever describes it."""
+    (tmp_path / "map").write_text("cat 7\ndog 2\nemu 4\n")
+    (tmp_path / "csv").write_text("path,label\n" + "".join(f"{path},{(7, 7, 2)[i]}\n" for i, path in enumerate(folders.paths)))
+    table = data.open_source(f"csv:{tmp_path}/csv", "all", image_size=8, num_classes=10)
+    source, options = (folders, {"label_map": f"{tmp_path}/map"}) if suffix == "map" else (table, {})
+    plain, present = (mapped_by(source, 10, classes=classes, **options) for classes in ("all", "present"))
+    assert plain.num_classes == present.num_classes == 10 and sorted(plain.labels) == [2, 7, 7]
+    assert plain.class_mask is None and present.class_mask == (2, 7)
+    few = mapped_by(source.subset(np.array([2])), 10, classes="present", **options)
+    assert few.class_mask == (2, 7)  # of the complete set: the classes that compete do not depend on the number of images
+    with pytest.raises(ValueError, match="Expected columns in 0..6 for a model of 7 outputs"):
+        mapped_by(folders, 7, label_map=f"{tmp_path}/map")
+
+
+def test_classes_named_by_wordnet_ids_are_those_of_imagenet(source):
+    wnids = classes_of("imagenet")["wnids"]
+    some, complete = of_names(source(), [wnids[5], wnids[700], wnids[999]]), of_names(source(1000), wnids)
+    mapped = mapped_by(some, 1000)
+    assert mapped.label_set == "imagenet" and mapped.label_columns == (5, 700, 999) and mapped.class_mask is None
+    assert mapped.class_names == tuple(wnids) and mapped.labels.tolist() == np.take([5, 700, 999], some.labels).tolist()
+    assert mapped_by(mapped, 1000) is mapped  # as the images of the final evaluation of hardening
+    assert mapped_by(some, 1000, classes="present").class_mask == (5, 700, 999)
+    assert mapped_by(some, label_set="imagenet").label_columns == (5, 700, 999)  # of a function, whose outputs are not known
+    own = mapped_by(some, 3)  # a model of these three classes
+    assert own.label_set == "" and own.labels is some.labels
+    assert mapped_by(complete).label_set == "imagenet" and mapped_by(complete).labels is complete.labels
+    for names in ([*wnids[:2], "n00000000"], [*wnids[:2], "cat"], ["0", "1", "2"]):
+        assert implied_label_set(of_names(source(), names), 1000) == ""
+
+
+def test_a_label_set_of_200_classes_masks_the_others_even_of_a_part(folders):
+    known = classes_of("imagenet_r")
+    part = mapped_by(dataclasses.replace(folders, class_names=tuple(known["wnids"][:2])), label_set="imagenet_r")
+    assert part.class_mask == tuple(known["columns"]) and part.label_columns == tuple(known["columns"][:2])

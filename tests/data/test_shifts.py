@@ -10,7 +10,7 @@ from PIL import Image
 
 from tf_robust import data, evaluation
 from tf_robust.data import shifts
-from tf_robust.data.class_mask import class_mask, classes_of
+from tf_robust.data.class_mask import classes_of
 from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.evaluation_data import EvaluationData
 
@@ -76,7 +76,7 @@ def test_the_mask_of_the_original_holds_for_its_classes(source):
     assert shifts.matched(named(source(), ["owl", "dog"]), original, name="s").class_mask is None
 
 
-def test_parts_of_imagenet_are_masked_whatever_the_names_of_the_original(source):
+def test_parts_of_imagenet_are_found_whatever_the_names_of_the_original(source):
     known = classes_of("imagenet_r")
     part = named(source(400), known["wnids"], "folder:renditions")
     others = named(source(), [f"n{number:08d}" for number in range(1000)])
@@ -84,7 +84,10 @@ def test_parts_of_imagenet_are_masked_whatever_the_names_of_the_original(source)
         shifts.matched(part, others, name="s")
     words = dataclasses.replace(named(source(), [f"word {number}" for number in range(1000)]), label_set="imagenet")
     shift = shifts.matched(part, words, name="s")
-    assert shift.columns == shift.class_mask == tuple(known["columns"]) == class_mask("imagenet_r")
+    assert shift.columns == tuple(known["columns"]) and shift.class_mask is None  # all classes compete
+    assert shifts.matched(part, words, name="s", present=True).class_mask == tuple(known["columns"])
+    few = shifts.matched(named(source(), known["wnids"][5:8]), words, name="s")
+    assert few.columns == tuple(known["columns"][5:8])
 
 
 def test_images_are_resized_and_chosen_as_those_of_other_data(source):

@@ -16,6 +16,7 @@ from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.hardening_data import MOST_VALIDATION_IMAGES, parts_of, proof_data, validation_set
 from tf_robust.experiments.hardening_proof import Proof
+from tf_robust.experiments.model_checks import print_note
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.saved_models import loading
 
@@ -256,3 +257,39 @@ def test_a_shift_that_cannot_be_split_is_refused(night, monkeypatch):
     monkeypatch.setattr(data.FileSource, "random_access", False)
     with pytest.raises(ValueError, match="Expected a target that can be split. Received: folder:.*, which is read as a stream"):
         parts_of(given(coded(60)), config=HardenConfig(target=f"shift={night}"))
+
+
+@pytest.mark.parametrize("classes, mask", [("all", None), ("present", (0, 2, 5))])
+def test_all_classes_of_the_model_compete_in_a_search_unless_masked(tmp_path, classes, mask, capsys):
+    print_note.cache_clear()
+    name = write_folder(tmp_path / "images", {"cat": 20, "dog": 30, "owl": 20})
+    (tmp_path / "map.txt").write_text("cat 5\ndog 0\nowl 2\n")
+    described = dataclasses.replace(given(name=name, label_map=str(tmp_path / "map.txt"), classes=classes), num_classes=7)
+    parts = parts_of(described)
+    assert parts.train.num_classes == 7 and {one.class_mask for one in splits(parts).values()} == {mask}
+    assert validation_set(parts, HardenConfig(target="blur_corruptions"), described).class_mask == mask
+    final = proof_data(parts, described)
+    source = dataclasses.replace(final, eval_config=dataclasses.replace(final.eval_config, evaluation_split="all")).evaluation_source()
+    assert source.class_mask == mask and source.paths == parts.test.paths
+    np.testing.assert_array_equal(source.read_labels(), parts.test.read_labels())
+    assert "4 of the 7 classes of the model have no training images" in capsys.readouterr().out
+
+
+def test_an_empty_class_folder_is_a_class_of_a_search(tmp_path):
+    name = write_folder(tmp_path / "images", {"cat": 20, "dog": 0, "owl": 20})
+    parts = parts_of(given(name=name))
+    assert parts.train.class_names == CLASSES and {*parts.train.labels} == {0, 2}
+
+
+def test_labels_of_validation_images_in_memory_are_mapped_as_those_of_the_data(tmp_path):
+    (tmp_path / "map.txt").write_text("cat 5\ndog 0\nowl 2\n")
+    images, further = coded(60), coded(9, first=60)
+    described = dataclasses.replace(given(images, label_map=str(tmp_path / "map.txt")), num_classes=7)
+    parts = parts_of(described, further)
+    np.testing.assert_array_equal(parts.validation.read_labels(), np.take([5, 0, 2], further.labels))
+    calibrated = dataclasses.replace(
+        described,
+        validation_images=further,
+        eval_config=evaluation.EvalConfig(evaluations=("clean",), calibrate="temperature", evaluation_split="all"),
+    )
+    np.testing.assert_array_equal(calibrated.validation_source().read_labels(), np.take([5, 0, 2], further.labels))

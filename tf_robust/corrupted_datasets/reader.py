@@ -87,13 +87,13 @@ def available(where: str, data_dir: str | None = None) -> list[tuple[str, int]]:
 def check_images(where: str, source: Source) -> None:
     """Checks that a set that `tf-robust corrupt` wrote is one of a source's images, where its card can tell.
 
-    With a label map, or without all classes, the fingerprint of a source is another than that of the images that were corrupted.
+    With mapped labels the fingerprint of a source is another than that of the images that were corrupted.
 
     Raises:
         ValueError: it is of other images.
     """
     card = card_of(where)
-    if not card or source.class_mask or card["data"]["fingerprint"] in source.fingerprints():
+    if not card or source.label_columns or card["data"]["fingerprint"] in source.fingerprints():
         return
     written, split = card["data"].get("name", "other images"), card["data"].get("split")
     raise ValueError(
@@ -258,13 +258,13 @@ def _matched(corrupted, source, card):
             f"Expected at most the {source.num_classes} classes of {source.name} in {corrupted.name}. Received: {corrupted.num_classes}"
         )
     fingerprint = card["data"]["fingerprint"] if card else ""
-    if source.paths is not None and source.class_mask and isinstance(corrupted, ArrayFileSource) and fingerprint != source.fingerprint():
-        folders = sorted(source.class_mask, key=lambda column: source.class_names[column])  # as written without a label map
+    if source.paths is not None and source.label_columns and isinstance(corrupted, ArrayFileSource) and fingerprint != source.fingerprint():
+        folders = list(source.label_columns)  # as written without a label map
         own = dataclasses.replace(
             source,  # `labels` is a field of a FileSource
             labels=tuple(folders.index(label) for label in source.read_labels()),
             class_names=tuple(source.class_names[column] for column in folders),
-            class_mask=None,
+            label_columns=None,
         )
         matched = _matched(corrupted, own, card)
         return dataclasses.replace(

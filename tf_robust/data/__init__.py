@@ -1,7 +1,7 @@
 """Data sources, augmentations, views and the training pipeline."""
 
 from tf_robust.data.arrays import UNSPLIT, default_range, from_arrays, from_dataset, unit_images
-from tf_robust.data.class_mask import declared, masked, read_label_map, relabelled
+from tf_robust.data.class_mask import declared, implied_label_set, masked, present_columns, read_label_map, relabelled
 from tf_robust.data.dataset_views import views
 from tf_robust.data.folders import FileSource
 from tf_robust.data.pipeline import Batch, evaluation_batches, first_batch, steps_per_epoch, training_batches

@@ -1,4 +1,7 @@
-"""Class masks: the columns of a classifier's output that a data set with fewer classes uses."""
+"""The columns of a classifier's output that the classes of a data set have, and those that compete.
+
+All columns compete, unless the protocol of a published set (ImageNet-A, ImageNet-R) or `--classes=present` masks the others.
+"""
 
 import dataclasses
 import functools
@@ -8,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tf_robust.data.source import Source
+from tf_robust.data.source import Source, normalize_name
 
 _PARTS_OF_IMAGENET = ("imagenet_a", "imagenet_r")
 LABEL_SETS = ("imagenet", *_PARTS_OF_IMAGENET)
@@ -28,8 +31,8 @@ def declared(source: Source, label_set: str) -> Source:
 
     Args:
         source: a `Source`.
-        label_set: of `LABEL_SETS`, or "" for what the source declares itself. With `imagenet_a` and `imagenet_r` a source of class
-            folders named by their WordNet ids is accepted, whose labels become columns of a classifier of ImageNet's 1,000 classes.
+        label_set: of `LABEL_SETS`, or "" for what the source declares itself. Labels of classes that are named by WordNet ids become
+            columns of a classifier of ImageNet's 1,000 classes; `imagenet_a` and `imagenet_r` also mask all but their 200 columns.
 
     Raises:
         ValueError: the classes are not those of the label set.
@@ -41,7 +44,10 @@ def declared(source: Source, label_set: str) -> Source:
         if source.paths is None:
             raise ValueError(f"Expected --data=folder:DIR or {label_set} with --label_set={label_set}. Received: {source.name}")
         source = relabelled(source, dict(zip(known["wnids"], known["columns"])), IMAGENET_CLASSES)
-    elif not source.class_mask and source.num_classes != IMAGENET_CLASSES:
+        source = dataclasses.replace(source, class_mask=tuple(known["columns"]))
+    elif source.num_classes < IMAGENET_CLASSES and _are_of_imagenet(source.class_names):
+        source = relabelled(source, columns_of_imagenet(), IMAGENET_CLASSES)
+    elif not source.label_columns and source.num_classes != IMAGENET_CLASSES:
         raise ValueError(
             f"Expected {IMAGENET_CLASSES} classes with --label_set=imagenet. Received: {source.num_classes} in {source.name}. "
             f"Try: --label_set= (not ImageNet's classes), or --label_map=FILE for some of them"
@@ -49,31 +55,55 @@ def declared(source: Source, label_set: str) -> Source:
     return dataclasses.replace(source, label_set=label_set)
 
 
-def class_mask(name: str, class_names: Sequence[str] = ()) -> tuple[int, ...] | None:
-    """Returns the columns that count for a set of a few of ImageNet's 1,000 classes: argmax and softmax are restricted to them.
+def implied_label_set(source: Source, num_classes: int = 0) -> str:
+    """Returns `imagenet` for classes named by WordNet ids of ImageNet's: all of them, or any for a model of 1,000 classes; else "".
 
     Args:
-        name: of a data set.
-        class_names: of the data set: a folder that has exactly the WordNet ids of `imagenet_a` or `imagenet_r` is that set.
-
-    Returns:
-        Sorted columns for `imagenet_a` and `imagenet_r`, else None.
+        source: declares no label set.
+        num_classes: of the model; 0: not known.
     """
+    if source.label_set or source.label_columns or source.labels is None or not _are_of_imagenet(source.class_names):
+        return ""
+    complete = source.class_names == tuple(columns_of_imagenet())
+    return "imagenet" if complete or source.num_classes < num_classes == IMAGENET_CLASSES else ""
+
+
+def _are_of_imagenet(class_names):
+    return {*class_names} <= columns_of_imagenet().keys()
+
+
+@functools.cache
+def columns_of_imagenet() -> dict[str, int]:
+    """Returns {WordNet id: column} of ImageNet's 1,000 classes, in their order."""
+    return {wnid: column for column, wnid in enumerate(classes_of("imagenet")["wnids"])}
+
+
+def protocol_mask(name: str) -> tuple[int, ...] | None:
+    """Returns the columns that compete in the published protocol of a data set: sorted, for `imagenet_a` and `imagenet_r`; else None."""
     label_set = label_set_of(name)
-    if label_set not in _PARTS_OF_IMAGENET:
-        label_set = next((part for part in _PARTS_OF_IMAGENET if {*class_names} == {*classes_of(part)["wnids"]}), "")
-    return tuple(classes_of(label_set)["columns"]) if label_set else None
+    return tuple(classes_of(label_set)["columns"]) if label_set in _PARTS_OF_IMAGENET else None
+
+
+def present_columns(source: Source, label_columns: Sequence[int] | None) -> tuple[int, ...]:
+    """Returns the columns of the classes that have images in a data set, of which a source may be a part: sorted.
+
+    Args:
+        source: with labels that are not mapped.
+        label_columns: column of each class; None: labels are columns.
+    """
+    labels = np.unique(source.complete.read_labels())
+    return tuple(sorted(int(label) for label in (labels if label_columns is None else np.take(label_columns, labels))))
 
 
 def masked(source: Source) -> Source:
-    """Returns a source with the class mask of its name; itself if there is none."""
-    mask = class_mask(source.name)
+    """Returns a source with the class mask of the protocol of its name; itself if there is none."""
+    mask = protocol_mask(source.name)
     return source if mask is None else dataclasses.replace(source, class_mask=mask)
 
 
 @functools.cache
 def classes_of(label_set: str) -> dict:
-    """Returns {"source": text, "columns": [200 ints], "wnids": [200 texts, in the same order]} of `imagenet_a` or `imagenet_r`."""
+    """Returns {"source": text, "wnids": [texts], "columns": [ints, of the WordNet ids]} of a label set; `imagenet` has no columns."""
     return json.loads(importlib.resources.files(__package__).joinpath(f"{label_set}_classes.json").read_text("utf-8"))
 
 
@@ -81,20 +111,22 @@ def read_label_map(path: str) -> dict[str, int]:
     """Reads {name of a class folder: column of the model's output} from a file.
 
     Args:
-        path: a JSON object, or lines "NAME COLUMN"; empty lines and lines that begin with # are skipped.
+        path: a JSON object, or lines "NAME COLUMN"; empty lines and lines that begin with # are skipped. UTF-8, with or without a byte
+            order mark; names as `normalize_name` returns them.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: a malformed line or value, a negative column, a duplicate name or column.
+        ValueError: a malformed line or value, a negative column, a duplicate name or column, or text of another encoding.
     """
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
     try:
+        with open(path, encoding="utf-8-sig") as file:
+            text = file.read()
         pairs = _from_json(text) if text.lstrip().startswith("{") else _from_lines(text)
     except ValueError as error:
         raise ValueError(
             f'Expected a label map, a JSON object {{"NAME": COLUMN}} or lines "NAME COLUMN". Received: {path}: {error}'
         ) from error
+    pairs = [(normalize_name(name), column) for name, column in pairs]
     if not pairs:
         raise ValueError(f"Expected a label map. Received: {path} without entries")
     for kind, values in zip(("name", "column"), zip(*pairs)):
@@ -125,7 +157,7 @@ def _from_lines(text):
 
 
 def relabelled(source: Source, label_map: Mapping[str, int], outputs: int | None = None) -> Source:
-    """Returns a source of class folders whose labels are columns of a model's output; its class mask is these columns.
+    """Returns a source of class folders whose labels are columns of a model's output, all of which compete.
 
     Args:
         source: a `FileSource`; its class names are the folders' names.
@@ -156,6 +188,6 @@ def relabelled(source: Source, label_map: Mapping[str, int], outputs: int | None
     return dataclasses.replace(  # type: ignore[call-arg]  # `labels` is a field of these sources
         source,
         labels=new_labels.astype(np.int64) if isinstance(source.labels, np.ndarray) else tuple(new_labels.tolist()),
-        class_mask=tuple(sorted(columns)),
+        label_columns=tuple(columns),
         class_names=tuple(names.get(column, str(column)) for column in range(outputs)),
     )

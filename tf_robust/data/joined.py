@@ -46,6 +46,7 @@ class JoinedSource(Source):
             first.image_shape,
             size,
             class_mask=mask,
+            label_columns=first.label_columns,
             label_set=first.label_set,
             first=first,
             second=second,

@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from tf_robust.data.class_mask import IMAGENET_CLASSES, class_mask
+from tf_robust.data.class_mask import IMAGENET_CLASSES, columns_of_imagenet, present_columns, protocol_mask
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_subset
 
@@ -23,7 +23,7 @@ class Shift:
         name: in the names of measures.
         source: the images; its labels number its own classes.
         columns: column of the classifier's output for each class of the source.
-        class_mask: the columns that count; None: all.
+        class_mask: the columns that compete; None: all.
     """
 
     name: str
@@ -75,7 +75,7 @@ def check_shifts(names: Collection[str], kind: str = "shifts") -> None:
         first[name] = data
 
 
-def matched(source: Source, original: Source, *, name: str, subset: int = 0, image_fit: str = "crop") -> Shift:
+def matched(source: Source, original: Source, *, name: str, subset: int = 0, image_fit: str = "crop", present: bool = False) -> Shift:
     """Returns a shifted data set with the image size of the original one and with its classes, or some of them.
 
     Classes correspond by their names; by their numbers where one of the two sets only has numbers; of a classifier of ImageNet's 1,000
@@ -87,17 +87,20 @@ def matched(source: Source, original: Source, *, name: str, subset: int = 0, ima
         name: of the shift, as `shift_name` returns it.
         subset: largest number of images, a fixed stratified subset; 0: all.
         image_fit: how images of another size are resized, as in `sources.open_source`.
+        present: whether only the classes present in the original compete or, where it has all, those present in the shifted set.
 
     Raises:
         ValueError: a class that the original does not have, or another number of channels.
     """
     source = with_size_of(source, original, image_fit)
-    mask = class_mask(source.name, source.class_names) if original.num_classes == IMAGENET_CLASSES else None
-    columns = _columns(source, original, mask)
-    if 0 < subset < len(source):
-        source = stratified_subset(source, subset)
+    columns = _columns(source, original)
+    mask = protocol_mask(source.name) if original.num_classes == IMAGENET_CLASSES else None
     if mask is None and original.class_mask and {*columns} <= {*original.class_mask}:
         mask = original.class_mask
+    elif mask is None and present:
+        mask = present_columns(source, columns)
+    if 0 < subset < len(source):
+        source = stratified_subset(source, subset)
     return Shift(name, source, columns, mask)
 
 
@@ -123,18 +126,16 @@ def with_size_of(source: Source, original: Source, image_fit: str = "crop") -> S
     return source.resized(original.image_shape[:2], image_fit)
 
 
-def _columns(source: Source, original: Source, mask: tuple[int, ...] | None) -> tuple[int, ...]:
-    """The column of the original's classes for each class of a shifted set, of which `mask` are the columns if it is a part of ImageNet."""
+def _columns(source: Source, original: Source) -> tuple[int, ...]:
+    """The column of the original's classes for each class of a shifted set."""
     names, known = source.class_names, original.class_names
     column_of = {name: column for column, name in enumerate(known)}
     if {*names} <= {*known}:
         return tuple(column_of[name] for name in names)
-    numbered = _are_numbers(names) or _are_numbers(known)
-    by_wordnet_id = original.label_set == "imagenet" and all(re.fullmatch(r"n\d{8}", name) for name in names)
-    if len(names) == len(known) and (numbered or by_wordnet_id):
+    if len(names) == len(known) and (_are_numbers(names) or _are_numbers(known)):
         return tuple(range(len(names)))
-    if by_wordnet_id and mask and len(mask) == len(names):
-        return mask
+    if original.label_set == "imagenet" and {*names} <= columns_of_imagenet().keys():
+        return tuple(columns_of_imagenet()[name] for name in names)
     missing = [name for name in names if name not in column_of]
     nearest = difflib.get_close_matches(missing[0], known, n=1, cutoff=0.7)
     raise ValueError(

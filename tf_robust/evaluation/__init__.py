@@ -23,7 +23,7 @@ from tf_robust.evaluation import (
 )
 from tf_robust.evaluation.batches import batch_size_of, first_images, stratified_images
 from tf_robust.evaluation.card import card_of, dependencies, difference, has_corruptions_of, image_sizes
-from tf_robust.evaluation.config import DEFAULT_EVALUATIONS, EVALUATIONS, EvalConfig, options_of
+from tf_robust.evaluation.config import ALL_SEVERITIES, DEFAULT_EVALUATIONS, EVALUATIONS, EvalConfig, options_of
 from tf_robust.evaluation.corrupted_sets import NOISE_SEED
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_measure
@@ -151,5 +151,19 @@ def is_imagenet(source: Source, eval_config: EvalConfig) -> bool:
 
     This holds for all 1,000 classes, declared as ImageNet's, with ImageNet-C's constants.
     """
-    classes: Sequence[int] | Sequence[str] = source.class_mask or source.class_names
+    classes: Sequence[int] | Sequence[str] = source.label_columns or source.class_mask or source.class_names
     return source.label_set == "imagenet" and len(classes) == 1000 and eval_config.constants(source.image_shape) == "imagenet"
+
+
+def why_no_mce(source: Source, eval_config: EvalConfig, measures: Sequence[Measure]) -> str:
+    """Returns what the mCE of a classifier of ImageNet's classes needs, if its corruptions were measured without it; else ""."""
+    expected = source.label_set == "imagenet" and "corruptions" in eval_config.evaluations
+    if not expected or any(str(measure) == "corruptions/mce" for measure in measures):
+        return ""
+    if eval_config.severities != ALL_SEVERITIES:
+        needs = f"all five severities, not {', '.join(map(str, eval_config.severities))} (--severities=1,2,3,4,5)"
+    elif eval_config.constants(source.image_shape) != "imagenet":
+        needs = "ImageNet-C's constants (--corruption_constants=imagenet)"
+    else:
+        needs = "images of all 1,000 classes" if not is_imagenet(source, eval_config) else "all 15 corruptions of the benchmark"
+    return f"no mCE (corruptions/mce), which needs {needs}"

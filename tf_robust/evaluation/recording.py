@@ -87,7 +87,8 @@ def records(
             computed += 1
             remaining = (time.monotonic() - began) / computed * (len(sets) - len(complete)) / 60
             left = f", {remaining:.0f} min left" if remaining > 0.5 else ""
-            log(f"  {_summary(complete[one.name])}  {len(complete)}/{len(sets)}{left}")
+            among = f", among {len(one.class_mask):,} classes" if one.class_mask else ""
+            log(f"  {_summary(complete[one.name])}{among}  {len(complete)}/{len(sets)}{left}")
             for message in complete[one.name].get("warnings", ()):
                 log(f"{WARNING} {one.name}: {message}")
         if len(complete) < len(sets):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from absl.flags import Error, FlagValues
 
 from tf_robust.experiments import command_checks, launchers
-from tf_robust.experiments.flags import SECTIONS, define_flags, given_values, read_arguments
+from tf_robust.experiments.flags import SECTIONS, data_of, define_flags, given_values, read_arguments
 from tf_robust.saved_models.card_files import training_data
 from tf_robust.saved_models.deployed_files import FILES
 from tf_robust.utils.errors import unknown
@@ -49,7 +49,7 @@ _TRAINING = (
     *("data", "data_dir", "image_size", "validation_fraction", "model", "init_from", "method", "augmentations", "views", "epochs"),
     *("batch_size", "optimizer", "learning_rate", "evaluations", "tracker", "workdir", "seeds", "dry_run"),
 )
-_DATA = ("data", "data_dir", "image_size", "image_fit", "data_range", "label_map", "evaluation_split", "subset")
+_DATA = ("data", "data_dir", "image_size", "image_fit", "data_range", "label_map", "classes", "evaluation_split", "subset")
 HARDENING_EVALUATIONS = "clean,noise,corruptions,corruptions_bar,calibration"  # of the proof
 _COMMANDS = (
     Command(
@@ -120,7 +120,7 @@ _COMMANDS = (
         "saved_model",
         flags=(
             *("data", "target", "budget", "max_clean_loss", "adapt", "attack_norm", "attack_radius", "workdir"),
-            *("data_dir", "image_size", "image_fit", "data_range", "label_map", "validation_fraction"),
+            *("data_dir", "image_size", "image_fit", "data_range", "label_map", "classes", "validation_fraction"),
             *("evaluations", "subset", *_INTERFACE),
         ),
         examples=(
@@ -285,7 +285,7 @@ def _set_arguments(values, chosen, words):
             f"Expected {chosen.argument.strip('[]')} once. Received: {words[0]} and --{chosen.sets}={values[chosen.sets].value}. "
             f"Try: leave out --{chosen.sets}"
         )
-    value = command_checks.data_of(words[0]) if chosen.sets == "data" else words[0]
+    value = data_of(words[0]) if chosen.sets == "data" else words[0]
     try:
         values[chosen.sets].parse([*values.runs, *words] if chosen.several else value)
     except Error as error:

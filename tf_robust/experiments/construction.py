@@ -1,9 +1,12 @@
 """Builds the parts of a run from its configuration: data and method."""
 
 import contextlib
+import dataclasses
+import os
 from collections.abc import Iterator, Mapping
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tf_robust import data, methods, models
@@ -16,6 +19,7 @@ from tf_robust.methods.base import Method
 from tf_robust.saved_models import zoo
 from tf_robust.training import distribution, optimizers
 from tf_robust.utils import environment
+from tf_robust.utils.files import path_text
 
 
 def open_split(
@@ -27,6 +31,7 @@ def open_split(
     model_size: tuple[int, int] | tuple[()],
     num_classes: int = 0,
     images: Source | None = None,
+    mapped: bool = True,
 ) -> Source:
     """Returns one split of the data of a run.
 
@@ -38,6 +43,7 @@ def open_split(
         model_size: (height, width) of the images that an evaluated model takes; empty: not known.
         num_classes: of the evaluated model; 0: not known.
         images: all images, in memory; None: those that `config.data` names.
+        mapped: whether labels are columns of the model's output (`with_columns`), or still the classes in the order of the data.
     """
     source = data.open_source(
         config.data if images is None else images,
@@ -52,16 +58,24 @@ def open_split(
         data_range=config.data_range,
         num_classes=num_classes,
     )
+    if images is None and os.path.isdir(config.data):
+        print_note(f"{config.data} is the data set of this name, not the folder. Try: --data=folder:{config.data}")
     if source.fit:
         windows = source.varying_size and split == "train"
         hint = "; in training, random windows of them are resized." if windows else ". --image_size and --image_fit change that."
         print_note(f"images of {config.data} ({split}) are {source.fit}{_enlargement(source)}{hint}")
     unread = folders.unread_images(source.paths or ()) if config.data.startswith("folder:") else []
     if unread:
-        print_note(f"{len(unread)} images of {config.data} are not read, such as {unread[0]}. Try: PNG or JPEG files in the class folders.")
+        example = path_text(unread[0])
+        print_note(f"{len(unread)} images of {config.data} are not read, such as {example}. Try: PNG or JPEG files in the class folders.")
+    if config.data.startswith("folder:") and (absent := np.setdiff1d(range(source.num_classes), source.complete.read_labels())).size:
+        print_note(
+            f"{absent.size} of the {source.num_classes} classes of {config.data} have no images ({split}), such as "
+            f"{source.class_names[absent[0]]!r}: they stay classes, so that those after them keep their numbers."
+        )
     if split == "train":
         source = data.labelled_fraction(source, config.label_fraction, seed)
-    return with_columns(config, source)
+    return with_columns(config, source, num_classes) if mapped else source
 
 
 def _enlargement(source):
@@ -71,13 +85,25 @@ def _enlargement(source):
     return f", enlarged by a factor of about {factor:.1f} (median size {size[0]}x{size[1]})" if factor >= 2 else ""
 
 
-def with_columns(config: TrainConfig, source: Source) -> Source:
-    """Returns a source whose labels are columns of the model's output, by the label map or label set of a run.
+def with_columns(config: TrainConfig, source: Source, num_classes: int = 0) -> Source:
+    """Returns a source whose labels are columns of the model's output, by the label map, the label set or the WordNet ids of its classes.
 
     Subsets are drawn before: which images they have does not depend on the order of a model's classes.
+
+    Args:
+        config: names the label map, the label set and the classes that compete.
+        source: one split, or a part of it.
+        num_classes: of the evaluated model; 0: not known.
     """
-    source = data.relabelled(source, data.read_label_map(config.label_map)) if config.label_map else source
-    return data.masked(data.declared(source, config.label_set))
+    mapped = data.relabelled(source, data.read_label_map(config.label_map), num_classes or None) if config.label_map else source
+    label_set = config.label_set or data.implied_label_set(mapped, num_classes)
+    if label_set and not config.label_set:
+        print_note(f"--label_set={label_set}: the classes of {source.name} are named by ImageNet's WordNet ids.")
+    mapped = data.masked(data.declared(mapped, label_set))
+    if config.classes == "all" or mapped.class_mask:
+        return mapped
+    mask = data.present_columns(source, mapped.label_columns)
+    return mapped if len(mask) == num_classes else dataclasses.replace(mapped, class_mask=mask)
 
 
 def open_shift(config: TrainConfig, name: str, original: Source, *, subset: int = 0, images: Source | None = None) -> Shift:
@@ -94,7 +120,9 @@ def open_shift(config: TrainConfig, name: str, original: Source, *, subset: int 
         ValueError: unknown name, a class that the original does not have, or another number of channels.
     """
     source = _open_further(config, name, original, images, original.num_classes)
-    shift = shifts.matched(source, original, name=shifts.shift_name(name), subset=subset, image_fit=config.image_fit)
+    shift = shifts.matched(
+        source, original, name=shifts.shift_name(name), subset=subset, image_fit=config.image_fit, present=config.classes == "present"
+    )
     if shift.source.fit:
         print_note(f"images of {name} are {shift.source.fit}.")
     missing = shifts.missing_classes(shift, original) if shift.class_mask is None or original.class_mask else []

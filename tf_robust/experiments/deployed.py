@@ -62,7 +62,10 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> list[dict]:
         if note:
             print_note(f"{name} is {note}.")
         content = _evaluate(name, path, dataclasses.replace(given, eval_config=config), os.path.join(folder, name), model)
-        content |= {"notes": [*filter(None, [note, _note_on_integers(name, config)])], "exported_from": model.path}
+        content |= {
+            "notes": [*content.get("notes", ()), *filter(None, [note, _note_on_integers(name, config)])],
+            "exported_from": model.path,
+        }
         write_json(os.path.join(folder, name, "evaluation.json"), content)
         evaluations.append({**content, "measured_in": os.path.join(folder, name)})
     table = {"title": f"{model.path} on {run.config.data}, by format", "baseline": next(iter(paths))}

@@ -44,12 +44,13 @@ class EvaluationData:
     ood_images: Mapping[str, Source] = dataclasses.field(default_factory=dict)
     shift_images: Mapping[str, Source] = dataclasses.field(default_factory=dict)
 
-    def source(self, split: str, examples: int = 0) -> Source:
-        """Returns one split of the data.
+    def source(self, split: str, examples: int = 0, mapped: bool = True) -> Source:
+        """Returns one split of the data. Parts of data without splits are drawn before labels are mapped (`with_columns`).
 
         Args:
             split: train, validation or test.
             examples: number of examples of validation and test, stratified; 0: all.
+            mapped: as in `construction.open_split`.
         """
         return construction.open_split(
             self.config,
@@ -59,7 +60,16 @@ class EvaluationData:
             model_size=self.model_size,
             num_classes=self.num_classes,
             images=self.images,
+            mapped=mapped,
         )
+
+    def with_columns(self, source: Source) -> Source:
+        """Returns a part of the data whose labels are columns of the model's output."""
+        return construction.with_columns(self.config, source, self.num_classes)
+
+    def like_images(self, source: Source) -> Source:
+        """Returns further images in memory with labels that are mapped as those of `images`, if they have the same classes."""
+        return self.with_columns(source) if self.images is not None and source.class_names == self.images.class_names else source
 
     @property
     def held_out(self) -> float:
@@ -74,16 +84,11 @@ class EvaluationData:
             return self.source(self.eval_config.evaluation_split, subset)
         return self._divided(data.UNSPLIT, subset)
 
-    @property
-    def without_columns(self) -> "EvaluationData":
-        """The same data with labels that are not columns of a model yet: subsets are drawn from these (`construction.with_columns`)."""
-        return dataclasses.replace(self, config=dataclasses.replace(self.config, label_map="", label_set=""))
-
     def _divided(self, split, subset=0):
         """A part of data without splits, of which a fraction is held out."""
-        source = data.three_ways(self.without_columns.source(data.UNSPLIT), split, self.held_out)
+        source = data.three_ways(self.source(data.UNSPLIT, mapped=False), split, self.held_out)
         source = data.stratified_subset(source, subset) if 0 < subset < len(source) else source
-        return construction.with_columns(self.config, source)
+        return self.with_columns(source)
 
     def shifts(self, original: Source) -> list[Shift]:
         """Returns the shifted data sets, with the classes and the image size of the images to evaluate on."""
@@ -101,7 +106,7 @@ class EvaluationData:
         if not self.eval_config.needs_validation_set:
             return None
         if self.validation_images is not None:
-            return self.validation_images
+            return self.like_images(self.validation_images)
         if self.held_out:
             return self._divided("validation")
         c = self.config

@@ -12,7 +12,7 @@ from tf_robust.data.subsets import SUBSET_SEED, stratified_parts, stratified_sub
 from tf_robust.experiments import construction
 from tf_robust.experiments.command_checks import shift_data
 from tf_robust.experiments.evaluation_data import EvaluationData
-from tf_robust.experiments.model_checks import fraction_not_trained_on
+from tf_robust.experiments.model_checks import fraction_not_trained_on, print_note
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.target import LabeledImages, ValidationSet
 from tf_robust.saved_models.loading import Classifier
@@ -100,10 +100,10 @@ def parts_of(
     unsplit = given.images is not None or data.is_unsplit(given.config.data)
     split = unsplit and (validation is None or test is None)
     parts = _parts_of_one_set(given, validation, test) if unsplit else _splits(given, validation, test)
-    _check_classes(parts["train"])
     for name, one in (("validation", validation), ("test", test)):
         if one is not None:
-            parts[name] = _like(one, parts["train"], name, given.config.image_fit)
+            parts[name] = _like(given.like_images(one), parts["train"], name, given.config.image_fit)
+    _check_classes(parts)
     shift = None
     if config.shift:
         parts["train"], shift = _with_shift(parts["train"], given, shift_data(config.shift), config.adapt)
@@ -192,7 +192,7 @@ def fraction_held_out(
 def _parts_of_one_set(given, validation, test):
     """{split: source} of data without splits, as `open_source` divides it; what is given is not held out."""
     fraction = given.config.validation_fraction or HELD_OUT
-    whole = given.without_columns.source("all")
+    whole = given.source("all", mapped=False)
     if validation is None and test is None:
         parts = {split: three_ways(whole, split, fraction) for split in SPLITS}
     elif validation is not None and test is not None:
@@ -206,7 +206,7 @@ def _parts_of_one_set(given, validation, test):
         train = stratified_subset(train, given.config.train_examples)
     parts["train"] = data.labelled_fraction(train, given.config.label_fraction, given.seed)
     drawn = [name for name, one in (("train", None), ("validation", validation), ("test", test)) if one is None]
-    return parts | {name: construction.with_columns(given.config, parts[name]) for name in drawn}
+    return parts | {name: given.with_columns(parts[name]) for name in drawn}
 
 
 def _splits(given, validation, test):
@@ -217,10 +217,13 @@ def _splits(given, validation, test):
     return {split: given.source(split) if chosen.get(split) is None else chosen[split] for split in SPLITS}
 
 
-def _check_classes(train):
-    """Raises ValueError if a class has fewer than two training images."""
+def _check_classes(parts):
+    """Raises ValueError if a class has images, but fewer than two training images; notes classes without any."""
+    train, others = parts["train"], [parts[name].read_labels() for name in ("validation", "test")]
     counts = np.bincount(train.read_labels(), minlength=train.num_classes)
-    rare = [column for column in train.class_mask or range(train.num_classes) if counts[column] < 2]
+    rare = [int(column) for column in np.flatnonzero(counts < 2) if counts[column] or any((labels == column).any() for labels in others)]
+    if (absent := int((counts == 0).sum())) and not rare:
+        print_note(f"{absent:,} of the {len(counts):,} classes of the model have no training images: fine-tuning may make it forget them.")
     if rare:
         names = ", ".join(f"{train.class_names[column]!r} ({counts[column]})" for column in rare[:5])
         raise ValueError(

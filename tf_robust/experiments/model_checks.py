@@ -49,7 +49,7 @@ def with_output_check(predict: Classifier) -> Callable[[tf.Tensor], tf.Tensor]:
 def with_label_set_of_card(predict: Classifier, source: Source) -> Source:
     """Returns a source with the label set that the model's card declares, if the source declares none and has as many classes."""
     label_set = predict.card.get("label_set")
-    if label_set != "imagenet" or source.label_set or source.class_mask or source.num_classes != IMAGENET_CLASSES:
+    if label_set != "imagenet" or source.label_set or source.label_columns or source.num_classes != IMAGENET_CLASSES:
         return source
     print(f"  Note: --label_set=imagenet, from the card of {predict.path}.", flush=True)
     return data.declared(source, label_set)
@@ -165,7 +165,7 @@ def check_model_suits(predict: Classifier, source: Source) -> None:
     if predict.num_classes:
         _check_classes(predict, source, predict.num_classes)
     names = predict.card.get("classes")  # cards of other programs may have any type
-    if names and isinstance(names, list) and not source.class_mask and names != list(source.class_names):
+    if names and isinstance(names, list) and not source.label_columns and names != list(source.class_names):
         _check_order_of_card(predict.path, names, source)
         differing = [pair for pair in itertools.zip_longest(names, source.class_names) if pair[0] != pair[1]]
         print(
@@ -185,6 +185,23 @@ def _check_order_of_card(path, names, source):
             )
 
 
+def note_classes(source: Source, num_classes: int) -> None:
+    """Prints a note if only some of a model's classes compete, or if the data have mapped labels of only some of them.
+
+    Args:
+        source: images to evaluate on.
+        num_classes: of the model.
+    """
+    if source.class_mask and len(source.class_mask) < num_classes:
+        count = f"{len(source.class_mask):,} of the model's {num_classes:,} classes"
+        print_note(f"only {count} compete in {source.name}: the other outputs are ignored.")
+    elif source.label_columns and len(source.label_columns) < num_classes:
+        print_note(
+            f"{source.name} has {len(source.label_columns):,} of the model's {num_classes:,} classes, and all of these compete. "
+            "--classes=present ignores the others."
+        )
+
+
 def check_columns(predict: Classifier, source: Source) -> None:
     """Checks the number of classes of a model that shows it only in its predictions, if the source has class names.
 
@@ -202,12 +219,15 @@ def check_columns(predict: Classifier, source: Source) -> None:
 
 
 def _check_classes(predict, source, num_classes):
-    if source.class_mask or num_classes == source.num_classes:
+    if source.has_columns_of(num_classes):
         return
     of_one = ", as it has one output" if predict.has_one_output else ""
+    unmapped = _in_folders(source) and not source.label_columns
+    absent = np.setdiff1d(np.arange(source.num_classes), source.complete.read_labels()) if unmapped else np.array([], int)
+    empty = f"delete class folders without images, such as {source.class_names[absent[0]]!r}; " if absent.size else ""
     raise ValueError(
         f"Expected a model for the {source.num_classes} classes of {source.name}. Received: {predict.path} with "
-        f"{num_classes} classes{of_one}. Try: {_CLASSES_OF_FOLDERS if _in_folders(source) else _CLASSES_OF_LABELS}"
+        f"{num_classes} classes{of_one}. Try: {empty}{_CLASSES_OF_FOLDERS if _in_folders(source) else _CLASSES_OF_LABELS}"
     )
 
 
@@ -261,7 +281,7 @@ def with_checked_inputs(predict: Classifier, source: Source) -> Classifier:
     images, labels = evaluation.first_images(source, count)
     checked = with_fitting_range(predict, images, labels)
     logits = input_check.logits_of(checked, images)
-    if not source.class_mask and source.num_classes <= input_check.MOST_CLASSES:
+    if not source.label_columns and not source.class_mask:
         input_check.check_class_order(logits, labels, source.class_names, _in_folders(source))
     note = input_check.note_on_chance(checked, logits, images, labels, source.class_names)
     if note:

@@ -19,6 +19,7 @@ from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.model_checks import (
     check_columns,
     check_model_suits,
+    note_classes,
     print_note,
     with_checked_inputs,
     with_known_outputs,
@@ -89,7 +90,10 @@ def evaluate(
     training_source, shifts = data.noise_source(), data.shifts(source)
     predict = with_output_check(classifier)
     surrogate = _surrogate(data, classifier, source)
-    validation, open_sets = data.validation_source(), data.open_sets(source, with_embedding(classifier) if data.eval_config.ood else None)
+    validation = data.validation_source()
+    if validation is not None:  # predictions on it are made as on the evaluated images
+        validation = dataclasses.replace(validation, class_mask=source.class_mask)
+    open_sets = data.open_sets(source, with_embedding(classifier) if data.eval_config.ood else None)
     imagenet = evaluation.is_imagenet(source, data.eval_config)
     card = evaluation.card_of(source, data.eval_config, training_source, imagenet, shifts, surrogate, validation, open_sets)
     card["sizes"] = evaluation.image_sizes(source, classifier)
@@ -116,6 +120,7 @@ def evaluate(
             depends=lambda name: evaluation.dependencies(digest, interface_fields, card, name),
             log=log or progress.at_intervals(functools.partial(print, flush=True), SECONDS_BETWEEN_LINES, evaluation.IMPORTANT),
         )
+    no_mce = evaluation.why_no_mce(source, data.eval_config, result.measures)
     content = {
         "row": row,
         "seed": data.seed,
@@ -134,6 +139,7 @@ def evaluate(
         "model_digest": digest,
         "interface": interface_fields,
         **({"confidence": result.fitted} if result.fitted else {}),
+        **({"notes": [no_mce]} if no_mce else {}),
     }
     return ModelEvaluation(content, classifier, predict, data, source, result)
 
@@ -153,7 +159,11 @@ def suited(classifier: loading.Classifier, data: EvaluationData, split_chosen: b
     source = with_label_set_of_card(classifier, data.evaluation_source())
     check_model_suits(classifier, source)
     known = with_known_outputs(classifier, source)
+    if not data.num_classes:  # which the model shows only in its outputs
+        data = dataclasses.replace(data, num_classes=int(known(evaluation.first_images(source, 1)[0]).shape[1]))
+        source = with_label_set_of_card(known, data.evaluation_source())
     check_columns(known, source)
+    note_classes(source, data.num_classes)
     return with_checked_inputs(known, source), data, source
 
 

@@ -14,6 +14,7 @@ DATA_FLAGS = (
     "download",
     "label_map",
     "label_set",
+    "classes",
     "image_size",
     "image_fit",
     "validation_fraction",

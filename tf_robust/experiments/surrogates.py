@@ -42,7 +42,7 @@ def load_surrogate(
 def _checked(surrogate, source):
     """A surrogate with the interface that suits it, if it has gradients and takes these images."""
     surrogate.check_images_match(source.image_shape)
-    if surrogate.num_classes and not source.class_mask and surrogate.num_classes != source.num_classes:
+    if surrogate.num_classes and not source.has_columns_of(surrogate.num_classes):
         raise ValueError(
             f"Expected a surrogate with the {source.num_classes} classes of {source.name}. Received: {surrogate.path} with "
             f"{surrogate.num_classes} classes"

@@ -72,6 +72,18 @@ def adaptation_notes(evaluations: Iterable[Evaluation]) -> list[str]:
     return [f"{', '.join(dict.fromkeys(names))}: {text}." for text, names in rows.items()]
 
 
+def class_notes(evaluations: Iterable[Evaluation]) -> list[str]:
+    """Returns a sentence for each set of images on which only some of the model's classes compete."""
+    rows: dict[str, list[str]] = {}
+    for evaluation in evaluations:
+        card = evaluation.get("card") or {}
+        sets = {"": card.get("data", {}), **{f" (shift/{name})": part for name, part in card.get("shift", {}).items()}}
+        for name, part in sets.items():
+            if (mask := part.get("class_mask", "none")) != "none":
+                rows.setdefault(f"only {mask} of the model compete{name}; the other outputs are ignored", []).append(evaluation["row"])
+    return [f"{', '.join(dict.fromkeys(names))}: {text}." for text, names in rows.items()]
+
+
 def severity_notes(evaluations: Iterable[Evaluation]) -> list[str]:
     """Returns a sentence where means over corruptions are of other severities than 1 to 5."""
     rows: dict[str, list[str]] = {}
@@ -150,6 +162,7 @@ def evaluation_notes(evaluations: Sequence[Evaluation]) -> list[str]:
         split_notes,
         own_notes,
         size_notes,
+        class_notes,
         severity_notes,
         transfer_notes,
         adaptation_notes,
