@@ -165,3 +165,48 @@ def test_a_model_at_chance_is_described_with_the_scale_and_the_order_that_fit(co
     assert ("--input_range=0,255 and" in note) == (declared == "0,1")
     right = classifier_of(lambda x: np.asarray(model(x))[:, list(columns)], ModelInterface(input_range="0,255"))
     assert input_check.note_on_chance(right, input_check.logits_of(right, images), images, labels, names) == ""
+
+
+@pytest.mark.parametrize("count, accuracy", [(12, 0.6), (120, 0.9), (1000, 0.7)])
+@pytest.mark.parametrize("kind", ["folders", "numbers"])
+def test_the_order_of_numbers_in_names_is_tried_and_named(count, accuracy, kind):
+    """Class folders 0, 1, 10, 100, ... of a model trained on labels 0, 1, 2, ...; and the other way round."""
+    numbers = [str(i) for i in range(count)]
+    names, trained = (sorted(numbers), numbers) if kind == "folders" else (numbers, sorted(numbers))
+    random = np.random.RandomState(0)
+    labels = np.arange(1000) % count
+    true = np.array([trained.index(names[label]) for label in labels])
+    columns = np.where(random.rand(1000) < accuracy, true, random.randint(count, size=1000))
+    logits = np.eye(count, dtype=np.float32)[columns]
+    order = "the order of the numbers in their names: 0, 1, 2, 3, 4" if kind == "folders" else "alphabetical order: 0, 1, 10"
+    with pytest.raises(ValueError, match=order):
+        input_check.check_class_order(logits, labels, names)
+    input_check.check_class_order(logits, true, trained)
+
+
+@pytest.mark.parametrize("count", [120, 200])
+def test_the_order_of_more_than_100_classes_is_checked(count):
+    random = np.random.RandomState(0)
+    labels = np.arange(1000) % count
+    shuffled = random.permutation(count)
+    right = np.where(random.rand(1000) < 0.8, labels, random.randint(count, size=1000))
+    names = [f"class {i:03}" for i in range(count)]
+    input_check.check_class_order(np.eye(count)[right], labels, names)
+    with pytest.raises(ValueError, match=f"class 000 {shuffled[0]}, class 001 {shuffled[1]}, .*Try: --label_map"):
+        input_check.check_class_order(np.eye(count)[shuffled[right]], labels, names)
+    input_check.check_class_order(np.eye(count)[random.randint(count, size=1000)], labels, names)
+
+
+def test_classes_beyond_100_are_checked_before_an_evaluation():
+    """A perfect model of 120 folders in lexicographic order."""
+    names = sorted(map(str, range(120)))
+    labels = np.arange(240) % 120
+    images = np.full((240, 4, 4, 3), 128, np.uint8)
+    images[:, 0, 0, 1] = np.array([int(name) for name in names])[labels]
+    source = data.ArraySource.of("folder:numbers", "all", images, labels, names)
+
+    def model(batch):
+        return np.eye(120, dtype=np.float32)[np.rint(np.asarray(batch)[:, 0, 0, 1] * 255).astype(int) % 120]
+
+    with pytest.raises(ValueError, match="1.7% of 240 images are classified correctly, and 100.0% in the order of the numbers"):
+        model_checks.with_checked_inputs(classifier_of(model, ModelInterface(input_range="0,1")), source)

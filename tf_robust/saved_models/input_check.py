@@ -6,6 +6,7 @@ than that of the data, too, as images of a class resemble each other; but its cl
 class a column of its own. A model that is about as accurate as always predicting the most frequent class is not stopped, but described.
 """
 
+import re
 import typing
 from collections.abc import Callable, Sequence
 
@@ -25,7 +26,7 @@ BATCH = 50
 MARGIN, P_VALUE = 0.03, 1e-4  # of a clear difference of two accuracies, one of them the best of several
 FEW_P_VALUE = 0.1  # of a difference on fewer than SCREENED images, which is only noted
 ABOVE_CHANCE = 0.2  # of the way from the most frequent class to 1
-MOST_CLASSES = 100  # whose order is checked
+MAX_CLASSES = 100  # of which an order may fit by chance; of more, none is looked for in combination with another pixel scale
 _ORDER_OF_FOLDERS = "--label_map=FILE with a line 'NAME COLUMN' for every class of an image folder, or rename the classes"
 _ORDER_OF_LABELS = "give as labels these columns, the indices of the model's scores"
 CHANCE = 0.02  # of as many columns of their own if every class had its column at random
@@ -83,7 +84,8 @@ def with_fitting_range(
 def check_class_order(logits: np.ndarray, labels: np.ndarray, class_names: Sequence[str], in_folders: bool = True) -> None:
     """Checks that the classes of a model are in the order of the data.
 
-    An assignment of columns to classes is found on one half of the images and confirmed on the other: it is clearly better there, and
+    The order of the numbers in the names (class_2 before class_10) and that of the alphabet are tried first. Then
+    an assignment of columns to classes is found on one half of the images and confirmed on the other: it is clearly better there, and
     so many classes are predicted most often as their own column as occur with a probability of at most `CHANCE` if every class had a
     column at random. With up to 5 classes that probability is larger: all must have their own, and the accuracy must be high.
 
@@ -97,17 +99,44 @@ def check_class_order(logits: np.ndarray, labels: np.ndarray, class_names: Seque
         ValueError: another order clearly fits better.
     """
     count = len(class_names)
-    if logits.shape[1] != count or not 2 <= count <= MOST_CLASSES or len(labels) < 2:
+    if logits.shape[1] != count or count < 2 or len(labels) < 2:
         return
+    advice = f"Try: {_ORDER_OF_FOLDERS if in_folders else _ORDER_OF_LABELS} (--check_inputs=false skips this check, as images that were "
+    advice += "attacked need)"
+    predictions = logits.argmax(axis=1)
+    declared = predictions == labels
+    for order, names in _usual_orders(class_names).items():
+        position = {name: column for column, name in enumerate(names)}
+        columns = np.array([position[name] for name in class_names])
+        correct = predictions == columns[labels]
+        if _clearly_better(correct, declared, labels) and (count > MAX_CLASSES or _is_a_permutation(predictions, labels, columns)):
+            raise ValueError(
+                f"Expected the classes of the model in the order of the data: {_some(class_names, 5)}. Received: logits with which "
+                f"{declared.mean():.1%} of {len(labels)} images are classified correctly, and {correct.mean():.1%} in {order}: "
+                f"{_some(names, 5)}. {advice}"
+            )
     columns, predictions, labels = _assigned_columns(logits, labels)
     assigned, declared = predictions == columns[labels], predictions == labels
     if _clearly_better(assigned, declared, labels) and _is_a_permutation(predictions, labels, columns):
         raise ValueError(
             f"Expected the classes of the model in the order of the data: {_some(class_names)}. Received: logits with which "
             f"{declared.mean():.1%} of {len(labels)} images are classified correctly, and {assigned.mean():.1%} with the columns "
-            f"{_moved(class_names, columns)}. Try: {_ORDER_OF_FOLDERS if in_folders else _ORDER_OF_LABELS} "
-            "(--check_inputs=false skips this check, as images that were attacked need)"
+            f"{_moved(class_names, columns)}. {advice}"
         )
+
+
+def _usual_orders(class_names):
+    """{description: class names} of the orders that other programs give classes, where they differ from that of the data."""
+    orders = {
+        "the order of the numbers in their names": sorted(class_names, key=_natural_key),
+        "alphabetical order": sorted(class_names),
+    }
+    return {order: names for order, names in orders.items() if names != [*class_names]}
+
+
+def _natural_key(name):
+    """Sorts class_2 before class_10."""
+    return [(int(part), part) if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def note_on_chance(classify: Classifier, logits: np.ndarray, images: np.ndarray, labels: np.ndarray, class_names: Sequence[str]) -> str:
@@ -131,7 +160,7 @@ def note_on_chance(classify: Classifier, logits: np.ndarray, images: np.ndarray,
         f"would be right for {np.bincount(labels).max() / len(labels):.1%}"
     )
     found = (0.0, "")
-    if logits.shape[1] == len(class_names) <= MOST_CLASSES:
+    if logits.shape[1] == len(class_names) <= MAX_CLASSES:
         declared = classify.interface.input_range
         usual = {name: model for name, model in _alternatives(classify, images.shape[3]).items() if _is_usual(name)}
         for name, model in {declared: classify, **usual}.items():
