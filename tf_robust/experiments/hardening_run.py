@@ -20,7 +20,7 @@ from tf_robust.experiments.hardened import HARDENED, Hardened, SearchRecord
 from tf_robust.experiments.hardening_data import check_no_confidence, fraction_held_out, parts_of, proof_data, validation_set
 from tf_robust.experiments.hardening_proof import Proof
 from tf_robust.experiments.locations import folder_name, row_name
-from tf_robust.experiments.model_checks import check_model_suits, check_unchanged, with_checked_inputs, with_known_outputs
+from tf_robust.experiments.model_checks import check_model_suits, check_unchanged, note_classes, with_checked_inputs, with_known_outputs
 from tf_robust.experiments.runs import runs_of, warn_of_training_options
 from tf_robust.experiments.workdir import held
 from tf_robust.hardening import batch_statistics, candidates, delivery
@@ -44,6 +44,7 @@ from tf_robust.utils.progress import duration
 
 BATCH_SIZE = 64
 NEAR_CHANCE = 0.02  # of the way from the accuracy of chance to 1
+ABOVE_CHANCE = 0.2  # of this way: too much for a model that guesses, if there are images enough
 LITTLE = 0.01  # a gain that is called little
 
 
@@ -124,6 +125,7 @@ def _harden(classifier, given, config, folder, validation, test, temporary, log)
     parts = parts_of(given, validation, test, config=config)
     log(parts.summary)
     check_model_suits(classifier, parts.validation)
+    note_classes(parts.validation, classifier.num_classes or parts.validation.num_classes)
     classifier = with_checked_inputs(with_known_outputs(classifier, parts.validation), parts.validation)
     model = trainable(classifier, parts.train.image_shape)
     check_gradients(model.classifier, parts.train.image_shape)
@@ -310,6 +312,7 @@ def _arguments(config, given, parts, model):
         **dataclasses.asdict(config),
         "seed": given.seed,
         "data": given.config.data,
+        "classes": given.config.classes,
         "training images": parts.train.fingerprint(),
         "validation images": parts.validation.fingerprint(),
         "images of the target": parts.shift.validation.source.fingerprint() if parts.shift else None,
@@ -319,11 +322,21 @@ def _arguments(config, given, parts, model):
 
 
 def _check_start(start, labels, path):
-    """Raises ValueError if the model does not classify better than chance: by the mean accuracy of the classes, 1 / C for a constant."""
+    """Raises ValueError if the model does not classify better than chance: by the mean accuracy of the classes, 1 / C for a constant.
+
+    With few images an accuracy above chance may be chance too; the message then says how many images tell them apart.
+    """
     classes, counts = np.unique(labels, return_counts=True)
     balanced = float(np.mean([start.outcome.clean[labels == label].mean() for label in classes]))
     chance = 1.0 / len(classes)
     error = math.sqrt(chance * (1 - chance) * np.mean(1 / counts) / len(classes))
+    if ABOVE_CHANCE * (1 - chance) <= balanced - chance <= 2 * error:
+        needed = math.floor(round(len(labels) * (2 * error / (balanced - chance)) ** 2, 6)) + 1
+        raise ValueError(
+            f"Expected at least {needed:,} validation images to tell the accuracy of {path} from that of chance ({chance:.3f}). Received: "
+            f"{len(labels):,}, with a mean accuracy of {balanced:.3f} over the classes. Try: more images (validation images are 15 % of "
+            "data without splits), or --validation_fraction"
+        )
     if balanced <= chance + max(NEAR_CHANCE * (1 - chance), 2 * error):
         raise ValueError(
             f"Expected a trained model. Received: {path} with a mean accuracy of {balanced:.3f} over the classes of {len(labels)} "
