@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import scipy.special
+from PIL import Image
 
 from tf_robust import api, cli, metrics
 from tf_robust.evaluation import shortfalls
@@ -360,3 +361,24 @@ def test_names_and_arguments_of_attacks_have_suggestions(trained):
     ):
         with pytest.raises(ValueError, match=message):
             api.attack(model, levels, labels, name, **options)
+
+
+def test_a_folder_is_taken_by_its_path(tmp_path):
+    for name, level in (("dark", 40), ("light", 200)):
+        (tmp_path / "pics" / name).mkdir(parents=True)
+        for i in range(3):
+            Image.fromarray(np.full((8, 8, 3), level + i, np.uint8)).save(tmp_path / "pics" / name / f"{i}.png")
+
+    def model(images):
+        bright = np.asarray(images)[:, 0, 0, 0] > 0.5
+        return np.stack([~bright, bright], axis=1).astype(np.float32)
+
+    for path in (tmp_path / "pics", str(tmp_path / "pics") + "/"):
+        result = api.evaluate(model, data=path, evaluations="clean", shifts=[path])
+        assert result.values["clean"] == result.values["shift/pics"] == 1 and result.evaluation["data"] == f"folder:{tmp_path}/pics"
+    assert api.images(4, data=tmp_path / "pics", evaluation_split="all")[0].shape == (4, 8, 8, 3)
+    for function in (api.train, api.harden):
+        with pytest.raises(ValueError, match=r"epoch\b|budgets"):  # the data are no obstacle
+            function("unused.keras", data=tmp_path / "pics", **{"epoch" if function is api.train else "budgets": 1})
+    with pytest.raises(ValueError, match="Expected arrays .* of further images. Received: '.*pics'"):
+        api.evaluate(model, data=tmp_path / "pics", evaluations="clean", calibrate="temperature", validation_data=tmp_path / "pics")

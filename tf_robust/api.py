@@ -26,7 +26,7 @@ from tf_robust.experiments import hardening_run, model_evaluation
 from tf_robust.experiments.command_checks import is_url
 from tf_robust.experiments.commands import HARDENING_EVALUATIONS
 from tf_robust.experiments.config import DATA, UNRECORDED_FLAGS
-from tf_robust.experiments.flags import values_of
+from tf_robust.experiments.flags import data_of, values_of
 from tf_robust.experiments.hardened import Hardened
 from tf_robust.experiments.keyword_arguments import check_used, renamed, run_of, with_python_errors
 from tf_robust.experiments.locations import row_name
@@ -64,7 +64,7 @@ __getattr__ = moved_names(__name__, {"pictures": "api.images"})
 
 Model: typing.TypeAlias = str | os.PathLike | keras.Model | Callable  # path, model or callable: images [N, H, W, C] -> scores [N, classes]
 _IN_MEMORY = ("arrays", "dataset")  # names of data in memory
-Data: typing.TypeAlias = str | tuple[ArrayLike, ArrayLike] | tf.data.Dataset  # name, (images, labels), or batches or pairs of them
+Data: typing.TypeAlias = str | os.PathLike | tuple[ArrayLike, ArrayLike] | tf.data.Dataset  # name or path, (images, labels), or pairs
 
 
 @with_python_errors
@@ -99,15 +99,16 @@ def evaluate(model: Model, data: Data | None = None, *, validation_data: Data | 
         model: the path or name of a model of any format that `saved_models.loading.load_classifier` reads, a keras.Model, or a
             callable from images [N, H, W, C] to scores [N, classes]. By default it takes float32 in [0, 1]; whether it returns logits
             or probabilities is determined by their sums.
-        data: a name as on the command line, such as "cifar10", arrays (images, labels), or a tf.data.Dataset of (image, label); an
-            endless one needs a subset. Their pixel scale is 0..255 for integers and 0..1 for floats, unless data_range="0,255" or
-            "mean=M,M,M std=S,S,S" says otherwise; labels are class indices, one-hot or class names. None: the data in the card of a
-            model of this package.
+        data: a name as on the command line, such as "cifar10", the path of a folder of images (one subfolder per class), arrays
+            (images, labels), or a tf.data.Dataset of (image, label); an endless one needs a subset. Their pixel scale is 0..255 for
+            integers and 0..1 for floats, unless data_range="0,255" or "mean=M,M,M std=S,S,S" says otherwise; labels are class indices,
+            one-hot or class names. None: the data in the card of a model of this package.
         validation_data: images that calibrate, abstain_accuracy and conformal are fitted on, as `data` in memory; None: the validation
             split of the data, or the images that a model of this package was not trained on, by its card.
         **arguments: flags by name, such as evaluations="clean,corruptions", subset=1000, and the interface of the model if it differs
             from the default: input_range="0,255", outputs="probabilities", input_size=224, signature="serving" (of a SavedModel).
-            shifts and ood may be {name: arrays or Dataset}, and surrogate a keras.Model or a callable.
+            shifts and ood may be {name: arrays or Dataset}, and surrogate a keras.Model or a callable. classes="present" ignores the
+            outputs of classes that the data do not have.
 
     Raises:
         ValueError: a flag that does not exist or has no effect, or an invalid value; the model does not suit the images.
@@ -158,6 +159,8 @@ def evaluate(model: Model, data: Data | None = None, *, validation_data: Data | 
         split_chosen="evaluation_split" in arguments,
         log=lambda _: None,
     )
+    for note in done.content.get("notes", ()):
+        print_note(f"{note}.")
     content = {**done.content, "method": str(predict.card.get("method", "")), "model": str(predict.card.get("model", row))}
     return Result(folder.name, content, done.classifier, folder)
 
@@ -372,7 +375,8 @@ def _data_of_card(model):
 
 
 def _named_data(given, arguments):
-    """(arguments with a name for the data, the data as given)."""
+    """(arguments with a name for the data, the data by that name or in memory)."""
+    given = data_of(given) if isinstance(given, str | os.PathLike) else given
     name = given if isinstance(given, str) else _IN_MEMORY[isinstance(given, tf.data.Dataset)]
     return {**arguments, "data": name}, given
 
@@ -401,6 +405,11 @@ def _in_memory(given, run, class_names=(), num_classes=0):
         return data.from_dataset(given, limit=run.eval_config.subset, **options)
     if isinstance(given, (tuple, list)) and len(given) == 2:
         return data.from_arrays(*given, **options)
+    if isinstance(given, (str, os.PathLike)):
+        raise ValueError(
+            f"Expected arrays (images, labels) or a tf.data.Dataset of further images. Received: {os.fspath(given)!r}. Try: "
+            "data=DIR, a folder with the subfolders train, validation and test"
+        )
     raise ValueError(
         f"Expected data as a name, arrays (images, labels) or a tf.data.Dataset. Received: {type(given).__name__}. "
         "Try: data=(images, labels)"

@@ -1,11 +1,13 @@
 """Flags that have no effect are named."""
 
 import contextlib
+import pathlib
 
 import pytest
 
 from tests.test_cli import main
-from tf_robust.experiments import completion, deployed, flags, measuring, modes
+from tf_robust.experiments import completion, deployed, flags, keyword_arguments, measuring, modes
+from tf_robust.experiments.commands import parse_command
 from tf_robust.experiments.flags import parse_arguments
 from tf_robust.experiments.run import Run
 from tf_robust.experiments.runs import runs_of, warn_of_ignored_flags, warn_of_training_options, warn_of_unused_options
@@ -131,3 +133,51 @@ def test_numbers_may_be_fractions():
     for text in ("1/0", "8/x", "/", "1/2/3"):
         with pytest.raises(ValueError, match=f"Expected a number. Received: --adversarial_radius={text}"):
             parse_arguments([f"--adversarial_radius={text}"])
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """A working directory with folders, one of which has the name of a known data set, and data files."""
+    for name in ("pics/test/cat", "night", "digits", "dataset"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("labels.csv", "arrays.npz", "notes.txt"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "given, expected",
+    [
+        ("pics/test", "folder:pics/test"),
+        ("pics/", "folder:pics"),
+        (pathlib.Path("pics"), "folder:pics"),
+        ("digits", "digits"),  # a known data set, before a folder
+        ("./digits", "folder:./digits"),
+        (pathlib.Path("digits"), "folder:digits"),
+        ("labels.csv", "csv:labels.csv"),
+        (pathlib.Path("arrays.npz"), "npz:arrays.npz"),
+        ("folder:pics", "folder:pics"),
+        ("csv:labels.csv", "csv:labels.csv"),
+        ("cifar10", "cifar10"),
+        ("nowhere", "nowhere"),
+    ],
+)
+def test_a_path_that_exists_is_data(files, given, expected):
+    assert flags.data_of(given) == expected
+    (renamed,) = keyword_arguments.renamed({"data": given}).values()
+    assert renamed == expected
+    assert keyword_arguments.renamed({"shifts": [given, "night"]}) == {"shifts": (expected, "folder:night")}
+    if isinstance(given, str):
+        assert parse_arguments([f"--data={given}", f"--ood={given},night"]).data == expected
+        assert parse_command(["corrupt", given])[1].data == expected
+        assert parse_arguments([f"--shifts={given},night"]).shifts == (expected, "folder:night")
+
+
+def test_names_of_data_in_memory_are_no_paths(files):
+    assert keyword_arguments.renamed({"shifts": {"night": ()}, "label_map": files / "map"}) == {
+        "shifts": {"night": ()},
+        "label_map": str(files / "map"),
+    }
+    run, _ = keyword_arguments.run_of({"data": "dataset", "shifts": ("night",)})  # as `api.evaluate` names them
+    assert run.config.data == "dataset" and run.eval_config.shifts == ("night",)

@@ -13,7 +13,7 @@ from absl.flags import FlagValues
 
 from tf_robust.experiments import flag_index
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
-from tf_robust.experiments.flags import FLAGS_HOME, flag_names
+from tf_robust.experiments.flags import FLAGS_HOME, data_of, flag_names
 from tf_robust.saved_models import deployed_files
 from tf_robust.utils.errors import unknown
 
@@ -59,15 +59,9 @@ def is_flag_without_dashes(word: str) -> bool:
     return bool(re.match(r"\w+=", word)) and not os.path.exists(word)
 
 
-def data_of(word: str) -> str:
-    """Returns the --data of a positional argument: a data set, or a folder of images."""
-    return f"folder:{word.rstrip(os.sep)}" if os.path.isdir(word) and word not in flag_index.data_names() else word
-
-
 def shift_data(name: str) -> str:
     """Returns the data of --target=shift=NAME, where a folder of images may stand without folder:."""
-    path = os.path.expanduser(name)
-    return f"folder:{path.rstrip(os.sep)}" if path.startswith((os.sep, ".")) else data_of(path)
+    return f"folder:{name.rstrip(os.sep)}" if name.startswith((os.sep, ".", "~")) else data_of(name)
 
 
 def check_names(values: FlagValues) -> None:
@@ -120,8 +114,6 @@ def _check_data(flag, name, data_dir):
     known = flag_index.data_names()
     if not name or base == "folder" or base in known or os.path.isdir(os.path.join(data_dir or "~/tensorflow_datasets", base)):
         return
-    if os.path.isdir(name):
-        raise ValueError(f"Expected --{flag}=folder:DIR for a folder of images. Received: --{flag}={name}. Try: --{flag}=folder:{name}")
     if flag_index.knows_all_data() and (nearest := near(base, known)):
         raise ValueError(
             f"Unknown data set: {name!r}. Did you mean {' or '.join(map(repr, nearest))}? Try: tf-robust list data, or --{flag}=folder:DIR"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from absl import flags
 
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
-from tf_robust.experiments.flag_index import flag_parameters
+from tf_robust.experiments.flag_index import data_names, flag_parameters
 from tf_robust.experiments.launchers import LAUNCHERS
 from tf_robust.saved_models.deployed_files import FILES
 from tf_robust.utils.errors import unknown
@@ -22,6 +22,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # folder with flags/: the package of a wheel, or the root of a checkout
 FLAGS_HOME = _PACKAGE if os.path.isdir(os.path.join(_PACKAGE, "flags")) else os.path.dirname(_PACKAGE)
 MODES = ("run", "suite", "train", "evaluate", "corrupt", "report", "serve")  # of the previous version
+_DATA_FILES = {".csv": "csv:", ".npz": "npz:"}
 SECTIONS = ("data", "models", "methods", "views", "corruptions", "attacks", "measures", "zoo", "suites")
 
 
@@ -125,6 +126,9 @@ def read_arguments(values: flags.FlagValues, arguments: Sequence[str], positiona
     for name in ("workdir", "data_dir", "corrupted_dir", "frost_dir", "saved_model", "init_from", "label_map"):
         if isinstance(path := values[name].value, str) and path.startswith("~"):
             values[name].value = os.path.expanduser(path)
+    values["data"].value = data_of(values["data"].value)
+    for name in ("shifts", "ood"):
+        values[name].value = tuple(map(data_of, values[name].value))
     for old, new in RENAMED_FLAGS.items():
         if values[old].present:
             logging.warning("--%s is now --%s. The old name will be removed in the next release.", old, new)
@@ -242,6 +246,15 @@ def values_of(values: flags.FlagValues, target: Callable, prefix: str = "") -> d
 def text_of(value: object) -> str:
     """Returns the value of a flag as it is written on the command line."""
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def data_of(name: str | os.PathLike) -> str:
+    """Returns the name of a data set: folder:DIR, csv:FILE or npz:FILE of a path that exists, unless it is the name of a known set."""
+    path, known = os.fspath(name), isinstance(name, str) and name in data_names()
+    existing = os.path.expanduser(path)
+    if not known and os.path.isdir(existing):
+        return f"folder:{path.rstrip(os.sep) or path}"
+    return _DATA_FILES.get(os.path.splitext(path)[1], "") + path if not known and os.path.isfile(existing) else path
 
 
 class _FiniteParser(flags.FloatParser):

@@ -2,6 +2,7 @@
 
 import difflib
 import functools
+import os
 import re
 import typing
 import warnings
@@ -11,7 +12,7 @@ import numpy as np
 from absl import flags
 
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
-from tf_robust.experiments.flags import flag_names, parse_arguments, text_of, with_values
+from tf_robust.experiments.flags import data_of, flag_names, parse_arguments, text_of, with_values
 from tf_robust.experiments.runs import Run, runs_of
 
 _FLAG = re.compile(r"--([a-z_]+)(?:=('[^']*'|\S*[^\s.,;:)]))?")
@@ -70,12 +71,20 @@ def run_of(arguments: Mapping[str, typing.Any]) -> tuple[Run, flags.FlagValues]:
 
 
 def renamed(arguments: Mapping[str, typing.Any]) -> dict[str, typing.Any]:
-    """Returns arguments with the names of flags of the previous version replaced."""
+    """Returns arguments with the names of flags of the previous version replaced, and data sets by name for paths of existing ones."""
     for old in arguments.keys() & RENAMED_FLAGS.keys():
         warnings.warn(
             f"{old} is now {RENAMED_FLAGS[old]}. The old name will be removed in the next release.", DeprecationWarning, stacklevel=3
         )
-    return {RENAMED_FLAGS.get(name, name): value for name, value in arguments.items()}
+    arguments = {RENAMED_FLAGS.get(name, name): value for name, value in arguments.items()}
+    for name in arguments.keys() & {"data", "shifts", "ood"}:
+        given = arguments[name]
+        if name == "data" and isinstance(given, str | os.PathLike):
+            arguments[name] = data_of(given)
+        elif name != "data" and not isinstance(given, Mapping):  # of data sets in memory, by name
+            given = given.split(",") if isinstance(given, str) else (given,) if isinstance(given, os.PathLike) else given
+            arguments[name] = tuple(map(data_of, given))
+    return {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in arguments.items()}
 
 
 def check_used(arguments: Mapping[str, typing.Any], used: Set[str], purpose: str) -> None:
