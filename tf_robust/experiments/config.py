@@ -28,12 +28,11 @@ class TrainConfig:
             `tf-robust list data`.
         data_dir: folder of the TFDS data sets; empty: ~/tensorflow_datasets.
         download: download a missing TFDS data set.
-        label_map: file that maps the class folders of data=folder:DIR to columns of a model's logits: lines "NAME COLUMN",
-            or a JSON object.
+        label_map: file with the model's output of each class folder: lines "NAME COLUMN", or JSON.
         label_set: class set of the labels, if the data set does not declare it: imagenet (ILSVRC-2012's 1,000 classes: mCE
             and flip rates are reported; classes named by WordNet ids are recognized), imagenet_a or imagenet_r (their 200 classes, one
             folder per WordNet id: the other logits are ignored, as in their papers).
-        classes: outputs of the model that compete: all, or those of the classes present in the data (the other logits are ignored).
+        classes: outputs that compete: all, or those of classes present in the data.
         image_size: side in pixels to which images are resized; 0: image files and images of varying size get the input size of the
             evaluated model, else keep their own size if all have the same, else get 224; other data sets are unchanged.
         image_fit: how images of another size are resized: crop (cover image_size and crop the rest; images of varying size
