@@ -68,7 +68,8 @@ def open_split(
     if unread:
         example = path_text(unread[0])
         print_note(f"{len(unread)} images of {config.data} are not read, such as {example}. Try: PNG or JPEG files in the class folders.")
-    if config.data.startswith("folder:") and (absent := np.setdiff1d(range(source.num_classes), source.complete.read_labels())).size:
+    is_folder = images is None and config.data.startswith("folder:")
+    if is_folder and (absent := np.setdiff1d(range(source.num_classes), source.complete.read_labels())).size:
         print_note(
             f"{absent.size} of the {source.num_classes} classes of {config.data} have no images ({split}), such as "
             f"{source.class_names[absent[0]]!r}: they stay classes, so that those after them keep their numbers."
