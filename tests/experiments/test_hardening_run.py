@@ -399,6 +399,8 @@ def test_the_delivered_model_has_the_interface_and_the_optimizer_of_the_initial_
     np.testing.assert_allclose(np.exp(classifier(images / np.float32(255))), result.model(images.astype(np.float32)), atol=1e-5)
     with pytest.raises(ValueError, match="Expected --input_range=0,255, .*Received: --input_range=0,1"):
         load_classifier(path, ModelInterface(input_range="0,1"))
+
+
 @pytest.mark.parametrize("labels, correct, needed", [([0, 1, 0, 1], 4, 5), ([0, 1] * 8, 11, 29), ([0, 1], 2, 5)])
 def test_few_images_do_not_tell_an_accuracy_from_chance(labels, correct, needed):
     """The binomial standard error sqrt(1 / (4 N)): two of them are less than the distance to chance, 0.5, from N images on."""
