@@ -237,8 +237,13 @@ def test_the_command_line(start, tmp_path, capsys):
     images, labels = (np.concatenate(parts) for parts in zip(_images(600, 2), _images(300, 7), _images(300, 8)))
     np.savez(tmp_path / "stripes.npz", images=images, labels=labels)
     flags = ["--budget=240steps", "--evaluations=clean,noise", "--target=noise", "--input_range=auto", "--max_clean_loss=0.05"]
-    main("harden", start, f"--data=npz:{tmp_path / 'stripes.npz'}", f"--workdir={tmp_path / 'work'}", *flags)
+    code = 0
+    try:
+        main("harden", start, f"--data=npz:{tmp_path / 'stripes.npz'}", f"--workdir={tmp_path / 'work'}", *flags)
+    except SystemExit as ended:
+        code = ended.code
     printed = capsys.readouterr().out
+    assert code == (0 if "Model:  " in printed else 1)
     for text in ("training, 180 validation and 180 test images", "Breaks it most", "Budget of the search: 240steps", "Rung 3", "Report: "):
         assert text in printed, text
     assert {"harden.html", "harden.json", "figures", "proof", "trials"} <= set(os.listdir(tmp_path / "work"))

@@ -11,6 +11,7 @@ from tf_robust.corruptions import noise_sets
 from tf_robust.methods.further_views import FurtherViewsMethod
 from tf_robust.models import heads
 from tf_robust.training import loop
+from tf_robust.utils.hyperparameters import parameters
 
 EPSILON, MOMENTUM = 1e-3, 0.9
 MEAN, VARIANCE = 0.2, 0.5  # the moving averages before the step
@@ -20,7 +21,11 @@ OTHER_OPTIONS = {
     "contrastive_gaussian": {"weight": 1.0},
     "input_gradient": {"form": "finite_difference"},
 }
-FURTHER_VIEWS = {name: method for name, method in methods.METHODS.items() if issubclass(method, FurtherViewsMethod)}
+FURTHER_VIEWS = {
+    name: method
+    for name, method in methods.METHODS.items()
+    if issubclass(method, FurtherViewsMethod) and "batch_norm" in parameters(method)
+}
 
 
 @pytest.fixture

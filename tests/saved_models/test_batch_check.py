@@ -87,7 +87,7 @@ def test_it_is_printed_and_recorded_in_the_card(capsys):
     assert "batch_dependence" not in tfr.evaluate(network(), **options).evaluation["card"]
     model_checks.print_note.cache_clear()
     arrays = (images[:20] / np.float32(255), labels[:20])
-    tfr.attack(function, *arrays, "fast_gradient", radius=0.1, norm="linf", check_inputs=False)
+    tfr.attack(function, *arrays, "fgsm", radius=0.1, norm="linf", check_inputs=False)
     assert "depend on the other images of its batch" in capsys.readouterr().out
 
 

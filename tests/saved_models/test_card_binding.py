@@ -60,7 +60,7 @@ def test_contradictions_in_python(paths):
     with pytest.raises(ValueError, match='Expected input_range="0,255".*Received: input_range="0,1"'):
         tfr.evaluate(paths["keras"], data=(images, labels), evaluations="clean", input_range="0,1")
     with pytest.raises(ValueError, match='Expected input_range="0,255".*Received: input_range="0,1"'):
-        tfr.attack(paths["keras"], images, labels, "fast_gradient", input_range=(0, 1), norm="linf", radius=0.1)
+        tfr.attack(paths["keras"], images, labels, "fgsm", input_range=(0, 1), norm="linf", radius=0.1)
     with pytest.raises(ValueError, match='Expected input_range="0,1".*Received: input_range="0,255"'):
         tfr.evaluate("zoo:digits/lenet_augmix", data="digits", evaluations="clean", input_range="0,255")
 

@@ -106,7 +106,7 @@ def test_the_input_range_and_the_logarithm_of_probabilities_are_part_of_every_fi
         "0,255 bgr": 255 * sample_images()[..., ::-1],
         "imagenet": (sample_images() - np.float32([0.485, 0.456, 0.406])) / np.float32([0.229, 0.224, 0.225]),
     }[input_range]
-    expected = np.log(np.maximum(soft(values), 1e-12))
+    expected = np.log(np.maximum(soft(values), 1e-35))
     for name in ("savedmodel", "keras", "tflite", "onnx"):
         path = str(tmp_path / FILES[name])
         conversion.write(name, deployable, path, {})

@@ -79,13 +79,12 @@ _COMMANDS = (
             *_INTERFACE,
             "require",
             "require_not_worse_than",
-            "junit",
             "formats",
             "workdir",
         ),
         further=(
             *("validation_fraction", "attack", "attack_subset", "attack_queries", "surrogate", "certified_radii", "smoothing_sigma"),
-            *("smoothing_samples", "adaptation", "adaptation_batch_size", "launcher", "launcher_options"),
+            *("smoothing_samples", "adaptation", "adaptation_batch_size", "launcher", "launcher_options", "junit"),
         ),
         examples=(
             "evaluate model.keras --data=cifar10 --evaluations=clean,corruptions",
