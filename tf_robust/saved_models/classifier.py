@@ -22,6 +22,7 @@ from tf_robust.utils.files import digest_of_folder, read_json
 from tf_robust.utils.reading import cause
 
 _digests: dict[int, tuple[object, str]] = {}  # {id: (a function, which stays in memory, its digest)}
+_SMALLEST_WITHOUT_GRADIENT = 1e-12  # of probabilities that may be rounded to 0: 28 nats, not 81
 _LARGEST_FLOAT16 = 2.0**14  # a quarter of the largest number, so that sums stay finite
 ROUNDING = 2.0**-7  # of the sum of probabilities that are computed in half precision: bfloat16 has 8 bits
 COARSEST_STEP = 1 / 64  # of quantized probabilities
@@ -33,9 +34,9 @@ class Classifier:
     """A loaded model as a callable: float32 [N, H, W, C] in [0, 1] -> logits float32 [N, classes], a tf.Tensor.
 
     Works in `tf.function` and `tf.GradientTape`. With outputs="probabilities" the logits are log(p), whose softmax is p: of a Keras model
-    that ends with a softmax they are computed from its input, in which p is not rounded to 0 or 1; otherwise p is at least 1e-35. A model
-    with one output [N, 1] has two classes: its probability p is that of the second, (1 - p, p), and its logit z the difference of both,
-    (0, z). A model with uint8 inputs receives round(255 x), through which no gradient flows.
+    that ends with a softmax they are computed from its input, in which p is not rounded to 0 or 1; otherwise p is at least 1e-35, or
+    1e-12 of a model without gradients. A model with one output [N, 1] has two classes: its probability p is that of the second, (1 - p, p),
+    and its logit z the difference of both, (0, z). A model with uint8 inputs receives round(255 x), through which no gradient flows.
 
     Args:
         signature: how to call the model.
@@ -106,7 +107,8 @@ class Classifier:
         if probabilities and before is not None:
             scores = tf.nn.log_softmax(_of_two_classes(tf.cast(before, tf.float32), False))
         elif probabilities:
-            scores = tf.math.log(tf.maximum(_of_two_classes(scores, True), SMALLEST_PROBABILITY))
+            smallest = SMALLEST_PROBABILITY if self.has_graph else _SMALLEST_WITHOUT_GRADIENT
+            scores = tf.math.log(tf.maximum(_of_two_classes(scores, True), smallest))
         else:
             scores = _of_two_classes(scores, False)
         return {**{name: value for name, value in outputs_by_name.items() if not name.endswith(BEFORE_SOFTMAX)}, "logits": scores}
