@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import os
+import resource
 import types
 
 from tf_robust.utils import quiet
@@ -73,13 +74,19 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+_freed = [0]  # the process's largest size when graphs were freed last, in units of 1,024 bytes (Linux)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def free_memory():
-    """Frees the graphs of a module's tests, which TensorFlow 2.21 keeps: an operation and its graph refer to each other in C++.
+    """Frees the graphs of tests, which TensorFlow 2.21 keeps: an operation and its graph refer to each other in C++.
 
-    A graph to which nothing but its own operations and tensors refers is not used any more.
+    A graph to which nothing but its own operations and tensors refers is not used any more. Finding those takes a second, so it waits
+    until the process has grown by 250 MB.
     """
     yield
+    if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < _freed[0] + 250_000:
+        return
     gc.collect()
     graphs = {id(one): one for one in gc.get_objects() if isinstance(one, func_graph.FuncGraph)}
     referrers = [one for one in gc.get_referrers(*graphs.values()) if not isinstance(one, (tf.Operation, tf.Tensor, types.FrameType))]
@@ -90,6 +97,7 @@ def free_memory():
     gc.collect()
     if hasattr(ctypes.CDLL(None), "malloc_trim"):
         ctypes.CDLL(None).malloc_trim(0)
+    _freed[0] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 @pytest.fixture
