@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import scipy.special
+import tensorflow as tf
 from PIL import Image
 
 from tf_robust import api, cli, metrics
@@ -382,3 +383,16 @@ def test_a_folder_is_taken_by_its_path(tmp_path):
             function("unused.keras", data=tmp_path / "pics", **{"epoch" if function is api.train else "budgets": 1})
     with pytest.raises(ValueError, match="Expected arrays .* of further images. Received: '.*pics'"):
         api.evaluate(model, data=tmp_path / "pics", evaluations="clean", calibrate="temperature", validation_data=tmp_path / "pics")
+
+
+def test_an_attack_of_images_that_are_misclassified_anyway_is_noted(capsys):
+    def model(images):
+        return tf.stack([tf.reduce_mean(images, axis=(1, 2, 3)), 0.5 + 0.0 * images[:, 0, 0, 0]], axis=1)
+
+    images = np.repeat([40, 200], 8).astype(np.uint8)[:, None, None, None] * np.ones([16, 4, 4, 1], np.uint8)
+    right = (np.arange(16) < 8).astype(int)  # dark images are of class 1
+    for labels, noted in ((right, False), (1 - right, True)):
+        attacked = api.attack(model, images, labels, "fgsm", radius=4 / 255, check_inputs=False)
+        printed = capsys.readouterr().out
+        assert ("16 of 16 images are misclassified before the attack" in printed) == noted
+        assert (np.asarray(attacked) == images).all() == noted

@@ -280,6 +280,12 @@ def attack(
     classify = classify.with_known_outputs(unit[:IMAGES_FOR_OUTPUTS])
     if classes.shape == (len(given),) and classes.dtype.kind in "iu":  # else the attack names what is wrong
         classify = with_fitting_range(with_checked_batches(classify, unit[:IMAGES_FOR_OUTPUTS]), unit, classes)
+        wrong = int(np.sum(input_check.logits_of(classify, unit).argmax(axis=1) != classes))
+        if 2 * wrong > len(given):
+            print_note(
+                f"{wrong} of {len(given)} images are misclassified before the attack, which leaves them unchanged. "
+                "Check the labels and the pixel scale"
+            )
         if name != "square":
             for message in auto_attack.model_warnings(classify, unit[:IMAGES_FOR_OUTPUTS], classes[:IMAGES_FOR_OUTPUTS]):
                 print_note(message)

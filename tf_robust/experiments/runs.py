@@ -5,12 +5,13 @@ from collections.abc import Collection, Sequence
 
 from absl import flags
 
-from tf_robust import data, evaluation, methods
+from tf_robust import corrupted_datasets, data, evaluation, methods
 from tf_robust.data.augment import AUGMENTATIONS, VIEWS
 from tf_robust.experiments import selecting
 from tf_robust.experiments.config import DATA, UNRECORDED_FLAGS, TrainConfig
 from tf_robust.experiments.flags import flag_names, text_of, values_of
 from tf_robust.experiments.run import Run
+from tf_robust.hardening.config import HardenConfig
 from tf_robust.methods.base import Method
 from tf_robust.utils.hyperparameters import parameters
 
@@ -121,14 +122,15 @@ def _differs(flag):
 
 
 def warn_of_training_options(values: flags.FlagValues, purpose: str) -> None:
-    """Logs a warning if options of training were given, which have no effect on a command for trained models.
+    """Logs a warning if options of training, of written sets or of hardening were given that a command for trained models ignores.
 
     Args:
         values: flags that were given.
         purpose: of the command.
     """
-    of_training = {*parameters(TrainConfig), *parameters(Method), *_owners()} - {*DATA, *_SHARED}
-    if given := [name for name in sorted(of_training) if name in values and values[name].present]:
+    ignored = {*parameters(TrainConfig), *parameters(Method), *_owners()} - {*DATA, *_SHARED}
+    ignored |= {*parameters(corrupted_datasets.WriterConfig), *(parameters(HardenConfig) if purpose != "hardening" else ())}
+    if given := [name for name in sorted(ignored) if name in values and values[name].present]:
         logging.warning("No effect on %s: %s", purpose, ", ".join(f"--{name}" for name in given))
 
 
