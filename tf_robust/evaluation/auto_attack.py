@@ -15,7 +15,8 @@ from tf_robust.utils.arrays import decoded, encoded
 _CALLS = 5  # with the same images, to notice random outputs
 _RANDOM = 1e-4  # relative difference of the logits of two calls
 _PROBABILITIES = 1e-5  # tolerance of the range and the sum of probabilities
-_ROUNDING = 2.0**-24  # of float32, relative
+_STEP = 2 / 255  # along the gradient, by which the margin must change
+_ROUNDING = 8 * 2.0**-24  # of float32, relative: of a sum of a few numbers
 _SQUARE = 0.002  # of accuracy that Square may take away from what the attacks with gradients leave
 
 
@@ -92,8 +93,10 @@ def model_warnings(predict: Predict, images: np.ndarray, labels: np.ndarray) -> 
     if correct.any():
         criterion = Criterion(tf.constant(labels[correct], tf.int64))
         margins, gradients, _ = loss_and_gradient(predict, tf.boolean_mask(images, correct), criterion.margin)
-        # the change of the margin that the gradient predicts across the whole pixel range is lost in the margin's rounding
-        vanishing = int((np.abs(gradients).sum(axis=(1, 2, 3)) <= _ROUNDING * np.abs(margins)).sum())
+        # a step along the gradient changes nothing beyond rounding, of which the gradient of a saturated softmax may consist
+        moved = tf.clip_by_value(tf.boolean_mask(images, correct) + _STEP * tf.sign(gradients), 0.0, 1.0)
+        changes = np.abs(criterion.margin(tf.convert_to_tensor(predict(moved))) - margins)
+        vanishing = int((changes <= _ROUNDING * np.abs(margins)).sum())
         message = f"The gradient vanishes for {vanishing} of {correct.sum()} images: attacks with gradients cannot find a direction."
         found.append(message if vanishing else "")
     return [message for message in found if message]
