@@ -35,8 +35,9 @@ class Classifier:
 
     Works in `tf.function` and `tf.GradientTape`. With outputs="probabilities" the logits are log(p), whose softmax is p: of a Keras model
     that ends with a softmax they are computed from its input, in which p is not rounded to 0 or 1; otherwise p is at least 1e-35, or
-    1e-12 of a model without gradients. A model with one output [N, 1] has two classes: its probability p is that of the second, (1 - p, p),
-    and its logit z the difference of both, (0, z). A model with uint8 inputs receives round(255 x), through which no gradient flows.
+    1e-12 of TensorFlow Lite and ONNX files, which have no gradients and may round p to 0. A model with one output [N, 1] has two classes:
+    its probability p is that of the second, (1 - p, p), and its logit z the difference of both, (0, z). A model with uint8 inputs receives
+    round(255 x), through which no gradient flows.
 
     Args:
         signature: how to call the model.
@@ -107,7 +108,7 @@ class Classifier:
         if probabilities and before is not None:
             scores = tf.nn.log_softmax(_of_two_classes(tf.cast(before, tf.float32), False))
         elif probabilities:
-            smallest = SMALLEST_PROBABILITY if self.has_graph else _SMALLEST_WITHOUT_GRADIENT
+            smallest = _SMALLEST_WITHOUT_GRADIENT if self.path.endswith((".tflite", ".onnx")) else SMALLEST_PROBABILITY
             scores = tf.math.log(tf.maximum(_of_two_classes(scores, True), smallest))
         else:
             scores = _of_two_classes(scores, False)
