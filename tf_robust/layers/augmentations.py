@@ -37,8 +37,12 @@ class RandomAugmentation(keras.layers.Layer):
         if not high > low:
             raise ValueError(f"Expected input_range=(low, high) with low < high. Received: {tuple(input_range)}")
         self.seed, self.input_range, self.built = seed, (float(low), float(high)), True
-        with tf.device("CPU:0"):  # where `dataset.map` runs
-            self.generator = tf.random.Generator.from_seed(seed)
+
+    @functools.cached_property
+    def generator(self) -> tf.random.Generator:
+        """The generator of draws without a step. Making it starts TensorFlow's runtime, so it is made by the first call."""
+        with tf.init_scope(), tf.device("CPU:0"):  # where `dataset.map` runs
+            return tf.random.Generator.from_seed(self.seed)
 
     def augment(self, images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """Returns augmented images.
