@@ -324,6 +324,14 @@ def test_integers_stay_within_a_radius_between_two_levels(trained):
         assert 0.5 * radius < sizes.max() <= radius * 1.00001
 
 
+@pytest.mark.parametrize("white, radius", [(255, 0.9 / 255), (15, 8 / 255)])
+def test_a_radius_of_less_than_a_level_of_integer_images_is_refused(trained, white, radius):
+    model, _, levels, labels = trained
+    given = np.round(levels / 255 * white).astype(np.uint8)
+    with pytest.raises(ValueError, match=f"radius >= {1 / white:.4g}, one level"):
+        api.attack(model, given, labels, data_range=f"0,{white}", **{**SHORT, "norm": "l2", "radius": radius})
+
+
 def test_several_radii_are_attacked_at_once(trained):
     model, _, levels, labels = trained
     radii = [0.0, 2 / 255, 20 / 255]

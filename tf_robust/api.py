@@ -300,6 +300,8 @@ def _attacked(attacker, classify, given, unit, labels, data_range):
     if data_range == data.default_range(given):
         attacked = attacker(classify, given, labels).numpy()
     else:
+        if given.dtype.kind in "iu":
+            attacker.check_level(1 / float(scale.max()))
         values = attacker(classify, unit, labels).numpy()
         attacked = np.where(values == unit, given, values * scale + offset)
         attacked = (np.round(attacked) if given.dtype.kind in "iu" else attacked).astype(given.dtype)

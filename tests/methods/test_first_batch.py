@@ -71,6 +71,32 @@ def test_integers_of_another_scale_are_refused():
         compiled(input_range=(0, 255)).fit(np.round(X).astype(np.uint8), Y, verbose=0)
 
 
+def test_sixteen_levels_are_refused_where_256_are_expected():
+    with pytest.raises(ValueError, match=r"Expected images in \[0, 255\]. Received: images in \[0, 1[56]\]"):
+        compiled(input_range=(0, 255)).fit(np.round(16 * X).astype(np.uint8), Y, verbose=0)
+
+
+def normalization():
+    layer = keras.layers.Normalization(mean=[127.0], variance=[64.0**2])
+    layer.build([None, *X.shape[1:]])
+    return layer
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        lambda: [keras.layers.Rescaling(1 / 255)],
+        lambda: [keras.Sequential([keras.layers.RandomFlip()]), keras.layers.Rescaling(1 / 127.5, offset=-1)],
+        lambda: [normalization()],
+    ],
+)
+def test_a_model_that_scales_down_images_needs_their_range(first):
+    model = keras.Sequential([keras.Input(X.shape[1:]), *first(), keras.layers.Flatten(), keras.layers.Dense(3)])
+    with pytest.raises(ValueError, match=r"Try: input_range=\(0, 255\)"):
+        methods.AugMix(model)
+    methods.AugMix(model, input_range=(0, 255))
+
+
 def test_a_generator_gives_fit_all_of_its_batches():
     by_generator, by_dataset = compiled(), compiled()
     by_generator.fit(generator(X, Y), verbose=0)

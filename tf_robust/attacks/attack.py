@@ -86,13 +86,23 @@ class Attack:
 
         Raises:
             ValueError: images not finite or outside their range; labels or targets that are no class indices of the model; a radius that
-                is negative or larger than the images allow; a model without gradients; logits that are not finite.
+                is negative, larger than the images allow or less than one level of integers; a model without gradients; logits that are not
+                finite.
         """
         given, labels = np.asarray(images), _indices(labels, "labels")
         if given.dtype.kind not in "iu":
             return tf.constant(self._attacked(model, image_ops.check_images(given), labels, targets, indices).astype(given.dtype))
+        self.check_level(1 / 255)
         attacked = self._attacked(model, image_ops.check_images(given / np.float32(255)), labels, targets, indices)
         return tf.constant(self._rounded(255 * attacked.astype(np.float64) - given, given))
+
+    def check_level(self, level: float) -> None:
+        """Raises ValueError if the radius, in any norm, is smaller than one level of integer images, on the [0, 1] pixel scale."""
+        if 0 < getattr(self, "radius", level) < level * (1 - 1e-6):
+            raise ValueError(
+                f"Expected radius >= {level:.4g}, one level of the integer images, which no attack can change by less. "
+                f"Received: {self.radius:.4g}. Try: images as floats"
+            )
 
     def _rounded(self, changes, images):
         """Integers in 0..255 near images + changes, within the radius if there is one."""

@@ -26,6 +26,7 @@ _MOST_EXAMPLES = 200_000  # read from a Dataset of unknown length
 _CHANNELS = (1, 3)
 _SPLIT_ARRAYS = {"x_train", "y_train", "x_test", "y_test"}
 _TOLERANCE = 0.005  # of the pixel scale
+_DARK = 64  # integer images none of whose values is as high are hardly on the scale 0..255
 
 
 def from_arrays(
@@ -264,9 +265,10 @@ def _channels_last(images, where):
 
 def _levels(images, data_range, where):
     """Images on the scale `data_range` as uint8."""
-    if images.dtype == np.uint8 and (data_range == "0,255" or not data_range and images.max() not in (1, images.min())):
+    scale, offset = _checked_scale(images, data_range, where)
+    if images.dtype == np.uint8 and (data_range or default_range(images)) == "0,255":
         return np.ascontiguousarray(images)
-    return np.round(255 * unit_images(images, data_range, where)).astype(np.uint8)
+    return np.round(255 * np.clip((images.astype(np.float32) - offset) / scale, 0, 1)).astype(np.uint8)
 
 
 def unit_images(images: np.ndarray, data_range: str, where: str) -> np.ndarray:
@@ -278,23 +280,33 @@ def unit_images(images: np.ndarray, data_range: str, where: str) -> np.ndarray:
         where: names the images in messages.
 
     Raises:
-        ValueError: not finite, values outside `data_range`, or values of a part of it so small that it is another scale.
+        ValueError: not finite, values outside `data_range`, or values of a part of it so small that it is another scale: less than
+            1.5 / 255 of it, and of integers without a declared scale the lowest quarter.
     """
-    if not np.isfinite(images).all():
-        raise ValueError(f"Expected finite values in the images of {where}. Received: NaN or infinity")
-    low, high = float(images.min()), float(images.max())
+    scale, offset = _checked_scale(images, data_range, where)
+    return np.clip((images.astype(np.float32) - offset) / scale, 0, 1)
+
+
+def _checked_scale(images, data_range, where):
+    """(scale, offset) of images, which are scale * [0, 1] + offset: float32 [1] or [C] each."""
     declared = data_range or default_range(images)
     scale, offset = (np.array(part, np.float32) for part in pixel_scale.affine(declared, "--data_range"))
     if len(scale) not in (1, images.shape[-1]):
         raise ValueError(f"Expected --data_range with 1 or {images.shape[3]} numbers, one per channel. Received: {data_range!r}")
-    values = (images.astype(np.float32) - offset) / scale
-    outside = values.min() < -_TOLERANCE or values.max() > 1 + _TOLERANCE
-    if outside or low < high and values.max() - values.min() < 1.5 / 255:
+    lows, highs = (extreme(images, axis=(0, 1, 2)).astype(np.float32) for extreme in (np.min, np.max))
+    low, high = float(lows.min()), float(highs.max())
+    if not np.isfinite([low, high]).all():
+        raise ValueError(f"Expected finite values in the images of {where}. Received: NaN or infinity")
+    unit_low, unit_high = float(((lows - offset) / scale).min()), float(((highs - offset) / scale).max())
+    outside = unit_low < -_TOLERANCE or unit_high > 1 + _TOLERANCE
+    dark = not data_range and images.dtype.kind in "iu" and 1 < high < _DARK
+    if outside or low < high and (dark or unit_high - unit_low < 1.5 / 255):
+        fitting = f"--data_range=0,{high:g} if that is white, --data_range=0,255 if the images are dark" if dark and low >= 0 else ""
         raise ValueError(
             f"Expected images of {where} on the pixel scale --data_range={declared}. "
-            f"Received: {images.dtype} from {low:.4g} to {high:.4g}. Try: {_range_that_fits(low, high)}"
+            f"Received: {images.dtype} from {low:.4g} to {high:.4g}. Try: {fitting or _range_that_fits(low, high)}"
         )
-    return np.clip(values, 0, 1)
+    return scale, offset
 
 
 def default_range(images: np.ndarray) -> str:

@@ -17,7 +17,8 @@ from tf_robust.ops.image_ops import RANGE_TOLERANCE
 from tf_robust.training import divergence, optimizers
 
 CHECKED = 500  # images
-SMALL_RANGE = 100  # images in [0, 1] do not belong to a larger one
+SMALL_RANGE = 100  # of the classifier's input: images in [0, 1] do not belong to a larger one
+DARK = 0.25  # of the range: first images none of whose values is as high belong to another one
 PROBABILITY_TOLERANCE = 0.01  # of the sum of a label's probabilities, which may be float16
 
 
@@ -161,7 +162,8 @@ class KerasFit(keras.Model):
             least, most = float(first.min()), float(first.max())
             in_floats = first.dtype.kind not in "iub"  # `_unit_images` checks integers
             outside = whose == "images" and in_floats and (least < low - tolerance or most > high + tolerance)
-            if outside or high > SMALL_RANGE and 0 < most <= 1 or whose != "images" and high <= 1 and most > SMALL_RANGE:
+            dark = high > SMALL_RANGE and least < most and (most <= 1 or most < low + DARK * (high - low))
+            if outside or dark or whose != "images" and high <= 1 and most > SMALL_RANGE:
                 raise ValueError(
                     f"Expected {whose} in [{low:g}, {high:g}]. Received: images in [{least:g}, {most:g}]. "
                     f"Try: {type(self).__name__}(model, input_range=(low, high)) with the range of the images that the model takes"

@@ -15,6 +15,7 @@ from tf_robust.models.heads import output_dtype
 from tf_robust.models.observed import Observed, calls_of, inner_layers
 
 _FROM_LOGITS = {"linear": True, "softmax": False, "sigmoid": False}  # by the activation of the output
+SMALL_SPAN = 0.05  # of images after a layer that normalizes them: those of an eight-bit range, divided by 255 twice, span 0.004
 SMALLEST_PROBABILITY = 1e-35  # smaller ones are clipped to it before the logarithm, whose gradient remains finite in float32
 _OF_PROBABILITIES = {False: "softmax", True: "sigmoid"}  # activation of probabilities, by whether there is one output
 
@@ -71,6 +72,25 @@ class LinearOutput(keras.layers.Layer):
         return cls(keras.saving.deserialize_keras_object(config.pop("dense")), **config)
 
 
+def _layers(model):
+    """Yields the layers of graphs of layers, also of inner ones, without inputs and random augmentation."""
+    for layer in model.layers:
+        if is_graph(layer):
+            yield from _layers(layer)
+        elif not (isinstance(layer, keras.layers.InputLayer) or type(layer).__name__.startswith("Random")):
+            yield layer
+
+
+def _first_scale(model):
+    """The factor by which the first layer of a graph of layers scales images, 1 where it is another layer."""
+    layer = next(_layers(model), None) if is_graph(model) else None
+    if isinstance(layer, keras.layers.Rescaling):
+        return float(np.max(np.abs(layer.scale)))
+    if isinstance(layer, keras.layers.Normalization) and layer.built:
+        return 1 / float(np.min(np.sqrt(layer.variance)))
+    return 1.0
+
+
 def wrap(
     model: keras.Model,
     *,
@@ -91,12 +111,19 @@ def wrap(
         from_logits: whether the model returns logits; None: inferred from the activation of its last layer.
 
     Raises:
-        ValueError: another kind of model, or a layer that it does not have.
+        ValueError: another kind of model, a layer that it does not have, or a first layer that scales down images of `input_range` so far
+            that it takes a larger one.
     """
     shape = _input_shape(model)
     low, high = (float(value) for value in input_range)
     if not high > low:
         raise ValueError(f"Expected input_range=(low, high) with low < high. Received: {tuple(input_range)}")
+    span = (high - low) * _first_scale(model)
+    if span < SMALL_SPAN:
+        raise ValueError(
+            f"Expected the input_range of {model.name}, whose first layer scales the images. Received: {tuple(input_range)}, which it "
+            f"scales to a range of {span:.2g}. Try: input_range=(0, 255)"
+        )
     scale = keras.layers.Rescaling(high - low, offset=low, name="input_range", dtype=output_dtype())
     images = keras.Input(shape, name="images", dtype=output_dtype())
     if not is_graph(model) or _is_model(history(model.outputs[0])[0]):

@@ -111,7 +111,7 @@ def check_class_order(logits: np.ndarray, labels: np.ndarray, class_names: Seque
         correct = predictions == columns[labels]
         if _clearly_better(correct, declared, labels) and (count > MAX_CLASSES or _is_a_permutation(predictions, labels, columns)):
             raise ValueError(
-                f"Expected the classes of the model in the order of the data: {_some(class_names, 5)}. Received: logits with which "
+                f"Expected the classes of the model in the order of the data: {_some(class_names, 5)}. Received: scores with which "
                 f"{declared.mean():.1%} of {len(labels)} images are classified correctly, and {correct.mean():.1%} in {order}: "
                 f"{_some(names, 5)}. {advice}"
             )
@@ -119,7 +119,7 @@ def check_class_order(logits: np.ndarray, labels: np.ndarray, class_names: Seque
     assigned, declared = predictions == columns[labels], predictions == labels
     if _clearly_better(assigned, declared, labels) and _is_a_permutation(predictions, labels, columns):
         raise ValueError(
-            f"Expected the classes of the model in the order of the data: {_some(class_names)}. Received: logits with which "
+            f"Expected the classes of the model in the order of the data: {_some(class_names)}. Received: scores with which "
             f"{declared.mean():.1%} of {len(labels)} images are classified correctly, and {assigned.mean():.1%} with the columns "
             f"{_moved(class_names, columns)}. {advice}"
         )
