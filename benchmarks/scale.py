@@ -100,7 +100,7 @@ def runs_of(*arguments, row="row"):
     found = experiment_runs.runs_of(values, row)
     for run in found:
         run.data = lambda run=run: StandInData(run.config, run.eval_config, run.seed)
-        run.training_source = lambda run=run: stand_in(run.config.data, "train", 2 if run.config.stylized_dir else 1)
+        run.training_source = lambda run=run: stand_in(run.data_config.data, "train", 2 if run.config.stylized_dir else 1)
         run.init_path, run.config = "", dataclasses.replace(run.config, init_from_row="")
     return found
 

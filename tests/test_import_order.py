@@ -28,6 +28,7 @@ ORDER = (
     "corruptions",
     "metrics",
     "ops",
+    "configs",
     "utils",
 )
 WITH_FLAGS = {"cli", "experiments", "api"}

@@ -21,11 +21,12 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tf_robust import attacks, data, evaluation, report
+from tf_robust.configs import DataConfig
 from tf_robust.evaluation import auto_attack
 from tf_robust.experiments import hardening_run, model_evaluation
 from tf_robust.experiments.command_checks import is_url
 from tf_robust.experiments.commands import HARDENING_EVALUATIONS
-from tf_robust.experiments.config import DATA, UNRECORDED_FLAGS
+from tf_robust.experiments.config import UNRECORDED_FLAGS
 from tf_robust.experiments.flags import data_of, values_of
 from tf_robust.experiments.hardened import Hardened
 from tf_robust.experiments.keyword_arguments import check_used, renamed, run_of, with_python_errors
@@ -63,6 +64,8 @@ __getattr__ = moved_names(__name__, {"pictures": "api.images"})
 
 
 Model: typing.TypeAlias = str | os.PathLike | keras.Model | Callable  # path, model or callable: images [N, H, W, C] -> scores [N, classes]
+_TRAINING_DATA = {"train_examples", "label_fraction"}
+_DATA = hyperparameters.parameters(DataConfig).keys() - _TRAINING_DATA
 _IN_MEMORY = ("arrays", "dataset")  # names of data in memory
 Data: typing.TypeAlias = str | os.PathLike | tuple[ArrayLike, ArrayLike] | tf.data.Dataset  # name or path, (images, labels), or pairs
 
@@ -120,10 +123,10 @@ def evaluate(model: Model, data: Data | None = None, *, validation_data: Data | 
     arguments |= {name: tuple(sets) if isinstance(sets, Mapping) else sets for name, sets in further.items()}
     run, values = run_of(arguments)
     eval_config = run.eval_config
-    used = {*DATA, *eval_config.used, *hyperparameters.parameters(loading.ModelInterface)}
+    used = {*_DATA, *eval_config.used, *hyperparameters.parameters(loading.ModelInterface)}
     check_used(
         arguments,
-        {*used, "train_examples", "label_fraction", "seeds"} if eval_config.needs_training_set else used,
+        {*used, *_TRAINING_DATA, "seeds"} if eval_config.needs_training_set else used,
         f"the evaluations {', '.join(eval_config.evaluations)}",
     )
     if validation_data is not None and not eval_config.needs_validation_set:
@@ -157,12 +160,12 @@ def evaluate(model: Model, data: Data | None = None, *, validation_data: Data | 
         row=row,
         saved_model=predict.path,
         split_chosen="evaluation_split" in arguments,
+        model_name=row,
         log=lambda _: None,
     )
     for note in done.content.get("notes", ()):
         print_note(f"{note}.")
-    content = {**done.content, "method": str(predict.card.get("method", "")), "model": str(predict.card.get("model", row))}
-    return Result(folder.name, content, done.classifier, folder)
+    return Result(folder.name, done.content, done.classifier, folder)
 
 
 @with_python_errors
@@ -195,7 +198,7 @@ def harden(
     """
     arguments, given = _named_data(_data_of_card(model) if data is None else data, renamed(arguments))
     run, values = run_of({"evaluations": HARDENING_EVALUATIONS, **arguments})
-    used = {*DATA, *run.eval_config.used, *hyperparameters.parameters(loading.ModelInterface), *hyperparameters.parameters(HardenConfig)}
+    used = {*_DATA, *run.eval_config.used, *hyperparameters.parameters(loading.ModelInterface), *hyperparameters.parameters(HardenConfig)}
     used.discard("per_image")
     check_used(arguments, {*used, "train_examples", "seeds", "validation_fraction"}, "hardening")
     if isinstance(model, (str, os.PathLike)):
@@ -232,7 +235,7 @@ def images(count: int, **arguments) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(f"Expected count >= 1. Received: {count}")
     arguments = renamed(arguments)
     run, _ = run_of(arguments)
-    check_used(arguments, {*DATA, "evaluation_split", "subset"}, "reading images")
+    check_used(arguments, {*_DATA, "evaluation_split", "subset"}, "reading images")
     source = run.data().evaluation_source()
     if count > len(source):
         print_note(f"{source.name} ({source.split}) has {len(source)} images, fewer than {count}.")
@@ -406,7 +409,7 @@ def _classes(evaluation_data, predict):
 
 def _in_memory(given, run, class_names=(), num_classes=0):
     """The source of arrays or a Dataset."""
-    options = {"data_range": run.config.data_range, "class_names": class_names, "num_classes": num_classes}
+    options = {"data_range": run.data_config.data_range, "class_names": class_names, "num_classes": num_classes}
     if isinstance(given, tf.data.Dataset):
         if given.cardinality() == tf.data.INFINITE_CARDINALITY and run.eval_config.subset:
             print_note(f"the dataset is endless: evaluated on its first {run.eval_config.subset} examples, in their order.")

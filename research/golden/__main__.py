@@ -45,8 +45,8 @@ COMMANDS = {
             "--attack_subset=100", *SMALL],
     "attack": ["attack", "model.keras", "--attack_radii=linf_4/255", "--attack_subset=50", *SMALL],
     "certified": ["evaluate", "model.keras", "--evaluations=certified", "--smoothing_samples=200", "--attack_subset=50", *SMALL],
-    "harden": ["harden", "model.keras", "--target=noise", "--budget=240steps", "--max_clean_loss=0.05", "--evaluations=clean,noise,corruptions",
-               *DATA],
+    "harden": ["harden", "model.keras", "--target=noise", "--budget=240steps", "--max_clean_loss=0.05",
+               "--evaluations=clean,noise,corruptions", *DATA],
     "export": ["export", "model.keras", "--formats=keras,savedmodel,tflite,tflite_int8", *SMALL],
     "evaluate_exported": ["evaluate", "export/model.tflite", "--evaluations=clean,noise", "--data=npz:digits.npz", "--subset=300"],
     "suite": ["suite", "suite_of_two", "--seeds=0,1"],
@@ -54,8 +54,8 @@ COMMANDS = {
 }  # fmt: skip
 ROWS = {
     "plain": "--data=digits\n--epochs=2\n--evaluations=clean,noise,corruptions,adversarial\n--attack_subset=50\n--subset=200\n",
-    "noisymix": "--data=digits\n--epochs=2\n--method=noisymix\n--views=clean,augmix,augmix\n--evaluations=clean,noise,corruptions,adversarial\n"
-    "--attack_subset=50\n--subset=200\n",
+    "noisymix": "--data=digits\n--epochs=2\n--method=noisymix\n--views=clean,augmix,augmix\n--subset=200\n--attack_subset=50\n"
+    "--evaluations=clean,noise,corruptions,adversarial\n",
 }
 
 
@@ -117,9 +117,15 @@ def compare(before: str, after: str, renamed: dict[str, str]) -> list[str]:
     old, new = contents
     for pattern, replacement in renamed.items():
         old = {re.sub(pattern, replacement, key): value for key, value in old.items()}
-    lines = [f"only before: {key}" for key in sorted(old.keys() - new.keys())] + [f"only after: {key}" for key in sorted(new.keys() - old.keys())]
+    lines = [f"only before: {key}" for key in sorted(old.keys() - new.keys())] + [
+        f"only after: {key}" for key in sorted(new.keys() - old.keys())
+    ]
     differing = [key for key in sorted(old.keys() & new.keys()) if abs(old[key] - new[key]) > TOLERANCE * max(1, abs(old[key]))]
-    return lines + [f"{key}: {old[key]} -> {new[key]}" for key in differing] + [f"{len(old.keys() & new.keys())} numbers in both, {len(differing)} differ"]
+    return (
+        lines
+        + [f"{key}: {old[key]} -> {new[key]}" for key in differing]
+        + [f"{len(old.keys() & new.keys())} numbers in both, {len(differing)} differ"]
+    )
 
 
 def main() -> None:

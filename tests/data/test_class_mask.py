@@ -6,9 +6,9 @@ import tensorflow as tf
 
 from tests.data.test_tfds import write
 from tf_robust import data
+from tf_robust.configs import DataConfig
 from tf_robust.data import tfds_sets
 from tf_robust.data.class_mask import classes_of, implied_label_set, masked, protocol_mask, read_label_map, relabelled
-from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.construction import with_columns
 
 
@@ -141,7 +141,7 @@ def test_a_column_that_the_model_does_not_have_is_rejected(folders):
 
 
 def mapped_by(source, num_classes=0, **options):
-    return with_columns(TrainConfig(**options), source, num_classes)
+    return with_columns(DataConfig(**options), source, num_classes)
 
 
 def of_names(source, names, **changes):

@@ -11,10 +11,10 @@ import tensorflow as tf
 from PIL import Image
 
 from tf_robust import data
+from tf_robust.configs import DataConfig
 from tf_robust.data import folders
 from tf_robust.data.augment import VIEWS, crop_flip, patch_gaussian
 from tf_robust.experiments import construction
-from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.model_checks import print_note
 from tf_robust.ops import image_ops
 
@@ -281,7 +281,7 @@ def test_images_of_other_formats_are_named_and_small_ones_noted(without_splits, 
     height, width = (int(np.median([size[axis] for size in SIZES])) for axis in (1, 0))  # as many of each
     assert folders.median_size(source.paths) == (height, width)
     print_note.cache_clear()
-    construction.open_split(TrainConfig(data=source.name), "all", 0, seed=0, model_size=())
+    construction.open_split(DataConfig(data=source.name), "all", 0, seed=0, model_size=())
     printed = capsys.readouterr().out
     assert f"enlarged by a factor of about {224 / min(height, width):.1f} (median size {height}x{width})" in printed
     assert "4 images of folder:" in printed and "are not read, such as " in printed and "beside.png" in printed
@@ -369,6 +369,6 @@ def test_classes_without_images_are_noted(with_splits, capsys):
     print_note.cache_clear()
     for file in (with_splits / "test" / "cat").iterdir():
         file.unlink()
-    source = construction.open_split(TrainConfig(data=f"folder:{with_splits}"), "test", 0, seed=0, model_size=(SIDE, SIDE))
+    source = construction.open_split(DataConfig(data=f"folder:{with_splits}"), "test", 0, seed=0, model_size=(SIDE, SIDE))
     assert source.class_names == ("cat", "dog") and {*source.labels} == {1}
     assert "1 of the 2 classes of folder:" in (printed := capsys.readouterr().out) and "(test), such as 'cat'" in printed

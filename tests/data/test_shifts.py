@@ -9,9 +9,9 @@ import tensorflow_datasets as tfds
 from PIL import Image
 
 from tf_robust import data, evaluation
+from tf_robust.configs import DataConfig
 from tf_robust.data import shifts
 from tf_robust.data.class_mask import classes_of
-from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.evaluation_data import EvaluationData
 
 
@@ -133,7 +133,7 @@ def mock_data(tmp_path_factory):
 def evaluated(mock_data, name, shifted, answers, classes):
     """The measures of a model that classifies an image of the value i as `answers[i]`, and as 5 if that column is masked."""
     eval_config = evaluation.EvalConfig(evaluations=("clean",), shifts=shifted)
-    config = TrainConfig(data=name, data_dir=mock_data, image_size=0 if classes == 10 else 8)
+    config = DataConfig(data=name, data_dir=mock_data, image_size=0 if classes == 10 else 8)
     described = EvaluationData(config, eval_config)
     source = described.evaluation_source()
 
@@ -173,7 +173,7 @@ def test_a_folder_of_new_conditions_is_a_shift(tmp_path):
             (tmp_path / root / name).mkdir(parents=True)
             Image.fromarray(np.full((8, 8, 3), 40, np.uint8)).save(tmp_path / root / name / "0.png")
     eval_config = evaluation.EvalConfig(evaluations=("clean",), evaluation_split="all", shifts=(f"folder:{tmp_path}/night",))
-    described = EvaluationData(TrainConfig(data=f"folder:{tmp_path}/day"), eval_config)
+    described = EvaluationData(DataConfig(data=f"folder:{tmp_path}/day"), eval_config)
     source = described.evaluation_source()
     (shift,) = described.shifts(source)
     assert (shift.name, shift.columns, shift.class_mask) == ("night", (1,), None)
@@ -184,7 +184,7 @@ def test_a_folder_of_new_conditions_is_a_shift(tmp_path):
 def test_shifts_in_memory_have_no_splits():
     eval_config = evaluation.EvalConfig(evaluations=("clean",), shifts=("night",))
     images = data.from_arrays(np.zeros((4, 28, 28, 1), np.uint8), [0, 1, 2, 9], "night", num_classes=10)
-    described = EvaluationData(TrainConfig(data="digits"), eval_config, shift_images={"night": images})
+    described = EvaluationData(DataConfig(data="digits"), eval_config, shift_images={"night": images})
     assert [len(shift.source) for shift in described.shifts(described.evaluation_source())] == [4]
 
 

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tests.test_cli import little_drawn, main  # noqa: F401
 from tf_robust import api, data, evaluation, metrics
+from tf_robust.configs import DataConfig
 from tf_robust.data.subsets import three_ways, without_validation
-from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.model_checks import with_validation_of_card
 from tf_robust.saved_models import deployed_files
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
@@ -210,7 +210,7 @@ def test_validation_images_are_not_those_of_the_training(name, recorded, given, 
     monkeypatch.setattr(data.sources.tfds_sets, "has_validation", lambda name, data_dir, fraction: fraction > 0)
     flags = {} if recorded is None else {"validation_fraction": recorded}
     model = types.SimpleNamespace(path="model", card={"data": "digits" if name == "digits" else "mnist", "flags": flags})
-    config = TrainConfig(data=name, validation_fraction=given)
+    config = DataConfig(data=name, validation_fraction=given)
     if isinstance(expected, str):
         with pytest.raises(ValueError, match=expected):
             with_validation_of_card(model.card, model.path, config)

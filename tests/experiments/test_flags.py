@@ -181,4 +181,4 @@ def test_names_of_data_in_memory_are_no_paths(files):
         "label_map": str(files / "map"),
     }
     run, _ = keyword_arguments.run_of({"data": "dataset", "shifts": ("night",)})  # as `api.evaluate` names them
-    assert run.config.data == "dataset" and run.eval_config.shifts == ("night",)
+    assert run.data_config.data == "dataset" and run.eval_config.shifts == ("night",)

@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 
 from tf_robust import data, evaluation
+from tf_robust.configs import DataConfig
 from tf_robust.data.source import collect
 from tf_robust.data.subsets import three_ways
 from tf_robust.experiments import model_evaluation
-from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.hardening_data import MOST_VALIDATION_IMAGES, parts_of, proof_data, validation_set
 from tf_robust.experiments.hardening_proof import Proof
@@ -38,7 +38,7 @@ def numbers_of(source):
 
 
 def given(source=None, name="arrays", **changes):
-    return EvaluationData(TrainConfig(data=name, **changes), evaluation.EvalConfig(evaluations=("clean",)), images=source)
+    return EvaluationData(DataConfig(data=name, **changes), evaluation.EvalConfig(evaluations=("clean",)), images=source)
 
 
 def write_folder(path, counts, value=0, size=4):

@@ -14,9 +14,9 @@ import tensorflow as tf
 import tf_robust as tfr
 from tests.test_cli import little_drawn, main  # noqa: F401
 from tf_robust import corruptions, data
+from tf_robust.configs import DataConfig
 from tf_robust.evaluation import EvalConfig
 from tf_robust.experiments import hardening_proof, hardening_run, workdir
-from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.default_split import with_default_split
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.hardened import Hardened
@@ -266,10 +266,10 @@ def test_a_hardened_model_is_not_evaluated_on_the_images_that_it_was_trained_on(
 
 
 def test_the_images_that_a_hardened_model_was_not_trained_on_are_recorded(start, tmp_path):
-    given = EvaluationData(TrainConfig(data="mnist"), EvalConfig())
+    given = EvaluationData(DataConfig(data="mnist"), EvalConfig())
     plain, trained = (types.SimpleNamespace(card=card) for card in ({}, {"data": "mnist", "flags": {"validation_fraction": "0.1"}}))
     assert fraction_held_out(given, plain) == 0.15 and fraction_held_out(given, trained) == 0.1
-    assert fraction_held_out(dataclasses.replace(given, config=TrainConfig(data="mnist", validation_fraction=0.05)), trained) == 0.05
+    assert fraction_held_out(dataclasses.replace(given, config=DataConfig(data="mnist", validation_fraction=0.05)), trained) == 0.05
     assert fraction_held_out(dataclasses.replace(given, images=object()), trained) is None
     for name in ("hardened.keras", "other.keras"):
         shutil.copyfile(start, tmp_path / name)
@@ -277,8 +277,8 @@ def test_the_images_that_a_hardened_model_was_not_trained_on_are_recorded(start,
     (tmp_path / "harden.json").write_text(json.dumps(record))
     card = load_classifier(tmp_path / "hardened.keras").card
     assert fraction_not_trained_on(card, "mnist") == 0.1 and load_classifier(tmp_path / "other.keras").card == {}
-    assert fraction_held_out(dataclasses.replace(given, config=TrainConfig(data="digits")), plain, test=object()) == 0.15
-    unsplit = dataclasses.replace(given, config=TrainConfig(data=f"npz:{tmp_path}/any.npz"))
+    assert fraction_held_out(dataclasses.replace(given, config=DataConfig(data="digits")), plain, test=object()) == 0.15
+    unsplit = dataclasses.replace(given, config=DataConfig(data=f"npz:{tmp_path}/any.npz"))
     assert fraction_held_out(unsplit, plain, test=object()) is None
 
 
@@ -308,7 +308,7 @@ def test_changed_data_of_a_hardened_model_are_refused_and_unknown_parts_are_note
     images, labels = _images(200, 2)
     np.savez(tmp_path / "a.npz", images=images, labels=labels)
     name = f"npz:{tmp_path}/a.npz"
-    config = TrainConfig(data=name)
+    config = DataConfig(data=name)
     card = {"trained_on": [{"data": name, "validation_fraction": 0.15, "undivided": data.describe_undivided(name)}]}
     assert with_validation_of_card(card, "m.keras", config).validation_fraction == 0.15
     given = EvaluationData(config, EvalConfig())

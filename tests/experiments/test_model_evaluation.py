@@ -9,8 +9,8 @@ import tensorflow as tf
 from scipy.stats import binomtest
 
 from tf_robust import api, evaluation, report
+from tf_robust.configs import DataConfig
 from tf_robust.experiments import model_evaluation
-from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.saved_models import loading
 from tf_robust.utils.files import write_json
@@ -31,7 +31,7 @@ def softmax(tmp_path):
 def test_advice_about_the_outputs_is_printed_once(softmax, tmp_path, capsys):
     done = model_evaluation.evaluate_file(
         softmax,
-        EvaluationData(TrainConfig(data="digits"), CONFIG),
+        EvaluationData(DataConfig(data="digits"), CONFIG),
         str(tmp_path),
         row="softmax",
         interface=loading.ModelInterface(outputs="logits", check_inputs=False),
@@ -52,7 +52,7 @@ def test_attacks_by_gradient_on_a_model_without_are_refused_first(evaluations, a
     network = keras.saving.load_model(softmax)
     classifier = loading.classifier_of(lambda images: tf.stop_gradient(network(images)), loading.ModelInterface(check_inputs=False))
     config = evaluation.EvalConfig(evaluations=evaluations, attack=attack, subset=20)
-    data = EvaluationData(TrainConfig(data="digits"), config)
+    data = EvaluationData(DataConfig(data="digits"), config)
     with pytest.raises(ValueError, match=f"Expected a model with gradients for {named}. Received: .*Try: .*--attack=square"):
         model_evaluation.evaluate(classifier, data, str(tmp_path / "out"), row="rounded", saved_model=softmax)
     assert not (tmp_path / "out").exists()
@@ -64,7 +64,7 @@ def test_the_members_of_autoattack_and_its_warnings_are_recorded(softmax, tmp_pa
         evaluations=("clean", "adversarial"), subset=20, attack_radii=("linf_0.02",), attack_queries=10, attack_checks=False
     )
     classifier = loading.load_classifier(softmax, loading.ModelInterface(outputs="logits", check_inputs=False))
-    data = EvaluationData(TrainConfig(data="digits"), config)
+    data = EvaluationData(DataConfig(data="digits"), config)
     done = model_evaluation.evaluate(classifier, data, str(tmp_path), row="softmax", saved_model=softmax)
     write_json(str(tmp_path / "evaluation.json"), done.content)
     read = evaluation.read_evaluation(str(tmp_path / "evaluation.json"))  # by its schema
@@ -82,8 +82,8 @@ def test_the_members_of_autoattack_and_its_warnings_are_recorded(softmax, tmp_pa
 def test_data_in_memory_are_evaluated_as_a_whole_unless_a_split_is_chosen(softmax, tmp_path):
     classifier = loading.load_classifier(softmax, loading.ModelInterface(check_inputs=False))
     clean = dataclasses.replace(CONFIG, evaluations=("clean",), subset=0)
-    images = EvaluationData(TrainConfig(data="digits"), clean).source("train")
-    data = EvaluationData(TrainConfig(data="arrays"), clean, images=images)
+    images = EvaluationData(DataConfig(data="digits"), clean).source("train")
+    data = EvaluationData(DataConfig(data="arrays"), clean, images=images)
     done = model_evaluation.evaluate(classifier, data, str(tmp_path), row="softmax", saved_model=softmax)
     assert done.source is images and done.content["split"] == "all" == done.data.eval_config.evaluation_split
     assert done.content["rows"][0]["count"] == len(images) and data.eval_config.evaluation_split == "test"
@@ -98,7 +98,7 @@ def save_shift(path, shade):
 
 def test_shifts_are_resumed_and_measured_again_if_their_images_change(softmax, tmp_path):
     config = evaluation.EvalConfig(evaluations=("clean",), subset=20, shifts=(f"npz:{tmp_path}/night.npz", f"npz:{tmp_path}/fog.npz"))
-    data, lines = EvaluationData(TrainConfig(data="digits"), config), []
+    data, lines = EvaluationData(DataConfig(data="digits"), config), []
     classifier = loading.load_classifier(softmax, loading.ModelInterface(check_inputs=False))
 
     def measured():

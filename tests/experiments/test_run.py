@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tf_robust import evaluation, models
 from tf_robust.experiments import workdir
+from tf_robust.configs import DataConfig
 from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.model_checks import check_model_suits, print_note
 from tf_robust.experiments.run import Run
@@ -24,8 +25,9 @@ HYPERPARAMETERS = {"cross_entropy": {}, "fcl": {"k": 100, "weight": 0.5}}
 
 def run_of(method, **settings):
     """LeNet on 64 digits in one batch: a step is an epoch, so that the history holds every step."""
-    settings = TrainConfig(data="digits", train_examples=64, batch_size=64, epochs=4, method=method, **settings)
+    settings = TrainConfig(batch_size=64, epochs=4, method=method, **settings)
     return Run(
+        DataConfig(data="digits", train_examples=64),
         settings,
         evaluation.EvalConfig(),
         {"method": HYPERPARAMETERS[method], "augmentations": {}},
@@ -100,8 +102,9 @@ def test_xla_training_equals_plain_training_and_excludes_synchronized_batch_norm
 
 
 def test_closed_form_methods_train_in_one_step_and_only_once(tmp_path, monkeypatch):
-    settings = TrainConfig(data="digits", train_examples=50, batch_size=128, method="linear_probe")
+    settings = TrainConfig(batch_size=128, method="linear_probe")
     run = Run(
+        DataConfig(data="digits", train_examples=50),
         settings,
         evaluation.EvalConfig(),
         {"method": {"solver": "lbfgs", "weight_decay": 0.001}, "augmentations": {}},

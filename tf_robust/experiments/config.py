@@ -1,13 +1,11 @@
 """Training configuration shared by all methods: the flags without a prefix."""
 
 import dataclasses
-import itertools
 import typing
 from collections.abc import Collection
 
 from tf_robust import methods, models
 from tf_robust.data.augment import AUGMENTATIONS, VIEWS
-from tf_robust.data.class_mask import LABEL_SETS
 from tf_robust.experiments import tracking
 from tf_robust.training import distribution, optimizers
 from tf_robust.utils.deprecation import moved_names
@@ -21,28 +19,9 @@ UNRECORDED_FLAGS = (*PATH_FLAGS, "tracker", "per_image")  # not in flags.txt
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
-    """Training configuration shared by all methods. Hyperparameters of methods and augmentations are separate.
+    """Training configuration shared by all methods. Hyperparameters of methods and augmentations are separate, as is the data.
 
     Args:
-        data: data set: digits, synthetic_digits, a TFDS name (mnist, cifar10, ...), folder:DIR, csv:FILE, npz:FILE, hf:NAME_OR_DIR; all:
-            `tf-robust list data`.
-        data_dir: folder of the TFDS data sets; empty: ~/tensorflow_datasets.
-        download: download a missing TFDS data set.
-        label_map: file with the model's output of each class folder: lines "NAME COLUMN", or JSON.
-        label_set: class set of the labels, if the data set does not declare it: imagenet (ILSVRC-2012's 1,000 classes: mCE
-            and flip rates are reported; classes named by WordNet ids are recognized), imagenet_a or imagenet_r (their 200 classes, one
-            folder per WordNet id: the other logits are ignored, as in their papers).
-        classes: outputs that compete: all, or those of classes present in the data.
-        image_size: side in pixels to which images are resized; 0: image files and images of varying size get the input size of the
-            evaluated model, else keep their own size if all have the same, else get 224; other data sets are unchanged.
-        image_fit: how images of another size are resized: crop (cover image_size and crop the rest; images of varying size
-            as in ImageNet's protocol, with random windows in training), stretch (ignore the aspect ratio), pad (with black).
-        data_range: pixel scale of the images of npz:FILE and arrays: LOW,HIGH (0,1 or 0,255), or "mean=M,M,M std=S,S,S" for
-            standardized ones; empty: 0..255 for integers, 0..1 for floats.
-        validation_fraction: fraction of the training set held out if the data set has no validation split; of data without splits, the
-            fraction for validation, and as much for test unless all images are evaluated.
-        train_examples: number of training examples, stratified; 0: all.
-        label_fraction: fraction of the training set to train on, stratified, different for each seed.
         stylized_dir: folder of stylized images, one subfolder per class, to train on in addition to the natural ones; empty: none.
         model: classifier; `tf-robust list models` has the names. Or applications:NAME (random weights, or --init_from=imagenet),
             keras_hub:PRESET (its weights), module:function (a keras.Model; parameters input_shape and num_classes are passed).
@@ -91,18 +70,6 @@ class TrainConfig:
         synchronize_batch_norm: on several devices, compute batch norm's statistics over the global batch.
     """
 
-    data: str = "synthetic_digits"
-    data_dir: str = ""
-    download: bool = False
-    label_map: str = ""
-    label_set: typing.Literal[("", *LABEL_SETS)] = ""  # type: ignore[valid-type]
-    classes: typing.Literal[("all", "present")] = "all"
-    image_size: int = 0
-    image_fit: typing.Literal["crop", "stretch", "pad"] = "crop"
-    data_range: str = ""
-    validation_fraction: float = 0.0
-    train_examples: int = 0
-    label_fraction: float = 1.0
     stylized_dir: str = ""
     model: str = "lenet"
     resize: int = 0
@@ -158,8 +125,6 @@ class TrainConfig:
                     raise unknown(name.rstrip("s"), value, known)
         if self.init_from and self.init_from_row:
             raise ValueError("Expected --init_from or --init_from_row. Received: both")
-        if self.label_map and self.label_set == "imagenet_r":
-            raise ValueError("Expected --label_map or --label_set=imagenet_r, which both map folders to columns. Received: both")
         if not self.views:
             raise ValueError("Expected at least one view. Received: none")
         for name in ("select_images", "early_stopping"):
@@ -168,9 +133,3 @@ class TrainConfig:
         for name in ("epochs", "batch_size", "steps_per_execution", "select_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"Expected --{name} >= 1. Received: {getattr(self, name)}")
-        if self.image_size < 0:
-            raise ValueError(f"Expected --image_size >= 0 (0: chosen by the data and the model). Received: {self.image_size}")
-
-
-# The fields that determine which images are read: those before train_examples.
-DATA = tuple(itertools.takewhile(lambda name: name != "train_examples", (field.name for field in dataclasses.fields(TrainConfig))))

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust import data, methods, models
+from tf_robust.configs import DataConfig
 from tf_robust.data import folders, shifts
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
@@ -23,7 +24,7 @@ from tf_robust.utils.files import path_text
 
 
 def open_split(
-    config: TrainConfig,
+    config: DataConfig,
     split: str,
     examples: int,
     *,
@@ -86,7 +87,7 @@ def _enlargement(source):
     return f", enlarged by a factor of about {factor:.1f} (median size {size[0]}x{size[1]})" if factor >= 2 else ""
 
 
-def with_columns(config: TrainConfig, source: Source, num_classes: int = 0) -> Source:
+def with_columns(config: DataConfig, source: Source, num_classes: int = 0) -> Source:
     """Returns a source whose labels are columns of the model's output, by the label map, the label set or the WordNet ids of its classes.
 
     Subsets are drawn before: which images they have does not depend on the order of a model's classes.
@@ -107,7 +108,7 @@ def with_columns(config: TrainConfig, source: Source, num_classes: int = 0) -> S
     return mapped if len(mask) == num_classes else dataclasses.replace(mapped, class_mask=mask)
 
 
-def open_shift(config: TrainConfig, name: str, original: Source, *, subset: int = 0, images: Source | None = None) -> Shift:
+def open_shift(config: DataConfig, name: str, original: Source, *, subset: int = 0, images: Source | None = None) -> Shift:
     """Returns a shifted data set: its test images, or all of them if it has no splits.
 
     Args:
@@ -135,7 +136,7 @@ def open_shift(config: TrainConfig, name: str, original: Source, *, subset: int 
     return shift
 
 
-def open_other(config: TrainConfig, name: str, original: Source, *, subset: int = 0, images: Source | None = None) -> Source:
+def open_other(config: DataConfig, name: str, original: Source, *, subset: int = 0, images: Source | None = None) -> Source:
     """Returns a data set of other classes: its test images, or all of them if it has no splits. Arguments as in `open_shift`.
 
     Raises:

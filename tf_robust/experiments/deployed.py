@@ -53,7 +53,7 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> list[dict]:
     warn_of_training_options(values, "an evaluation")
     configs = {name: _of_format(name, given.eval_config) for name in values.formats}
     for name, (config, _) in configs.items():
-        _check_required(values, name, config, run.config.label_fraction)
+        _check_required(values, name, config, run.data_config.label_fraction)
     paths = export_model(model, values.formats, os.path.join(folder, "exported"), reuse=True)
     evaluations = []
     for name, path in paths.items():
@@ -68,7 +68,7 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> list[dict]:
         }
         write_json(os.path.join(folder, name, "evaluation.json"), content)
         evaluations.append({**content, "measured_in": os.path.join(folder, name)})
-    table = {"title": f"{model.path} on {run.config.data}, by format", "baseline": next(iter(paths))}
+    table = {"title": f"{model.path} on {run.data_config.data}, by format", "baseline": next(iter(paths))}
     beside = command("report", *(one["measured_in"] for one in evaluations), "DIR", f"--baseline={table['baseline']}")
     report(folder, evaluations, None, table, {"put another evaluation of the model, in DIR, on the same page": beside}, argv)
     return evaluations
@@ -157,12 +157,14 @@ def _evaluate(name: str, path: str, given: EvaluationData, folder: str, model: E
     """Returns the evaluation of one file, with its size and its latency."""
     trust = model.values.trust
     classifier = loading.load_classifier(path, loading.ModelInterface(trust=trust, input_size=model.values.input_size))
-    done = model_evaluation.evaluate(classifier, given, folder, row=name, saved_model=path, split_chosen=True)
+    done = model_evaluation.evaluate(
+        classifier, given, folder, row=name, saved_model=path, split_chosen=True, model_name=os.path.basename(os.path.abspath(model.path))
+    )
     measures = [Measure("deployed", "bytes").with_value(size(path), 1)]
     try:
         milliseconds, calls = latency.milliseconds(path, tuple(classifier.card["input"]["shape"][1:]), trust)
         measures.append(Measure("deployed", "milliseconds").with_value(milliseconds, calls))
     except RuntimeError as error:  # such as a Keras file with classes of the user's own, which another process does not know
         print_note(f"the latency of {name} is left out. {error}")
-    names, rows = model.names(classifier.card), [*done.content["rows"], *(measure.to_json() for measure in measures)]
-    return {**done.content, **names, "rows": rows, "cpu": environment.cpu_model()}
+    rows = [*done.content["rows"], *(measure.to_json() for measure in measures)]
+    return {**done.content, "rows": rows, "cpu": environment.cpu_model()}

@@ -151,7 +151,7 @@ def count_frames(run: Run) -> tuple[int, int]:
     evaluated = run.data()
     source = evaluated.evaluation_source()
     shifts = evaluated.shifts(source)
-    sets = evaluation.evaluation_sets(source, evaluated.noise_source(), run.eval_config, run.config.data_dir or None)
+    sets = evaluation.evaluation_sets(source, evaluated.noise_source(), run.eval_config, run.data_config.data_dir or None)
     families = [evaluation.parse_measure(one.name).family for one in sets]
     counts = [
         (family, len(source) * (_FRAMES if family == "flips" else 1))

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
 
 from absl.flags import FlagValues
 
@@ -47,16 +46,7 @@ class EvaluatedModel:
             split_chosen=self.values["evaluation_split"].present,
             draw=draw,
         )
-        return {**done.content, **self.names(done.classifier.card)}, done.data
-
-    def names(self, card: Mapping) -> dict[str, str]:
-        """Returns the method and model of a model that is of no run: as a card says, else no method and the name of its file.
-
-        Args:
-            card: of the model, or of a file that it was exported to.
-        """
-        names = {} if self.run else {"method": "", "model": os.path.basename(os.path.abspath(self.path))}
-        return {key: str(card.get(key, name)) for key, name in names.items()}
+        return done.content, done.data
 
 
 def evaluated_model(values: FlagValues, path: str) -> EvaluatedModel:

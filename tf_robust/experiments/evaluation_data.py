@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 import keras
 
 from tf_robust import data, evaluation
+from tf_robust.configs import DataConfig
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
 from tf_robust.experiments import construction
-from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.model_checks import print_note
 from tf_robust.saved_models.loading import Classifier
 
@@ -32,7 +32,7 @@ class EvaluationData:
         shift_images: {one of `eval_config.shifts`: its images}, of shifted data sets in memory.
     """
 
-    config: TrainConfig
+    config: DataConfig
     eval_config: evaluation.EvalConfig
     seed: int = 0
     model_size: tuple[int, int] | tuple[()] = ()

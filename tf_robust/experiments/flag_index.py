@@ -68,6 +68,7 @@ def _recorded(name: str = _FILE) -> dict:
 def signature_parameters() -> dict[str, Parameter]:
     """Returns {flag: parameter} of the configurations, and of methods and views with their names as prefixes."""
     from tf_robust import corrupted_datasets, evaluation, methods
+    from tf_robust.configs import DataConfig
     from tf_robust.data.augment import VIEWS
     from tf_robust.experiments.config import TrainConfig
     from tf_robust.hardening.config import HardenConfig
@@ -75,8 +76,8 @@ def signature_parameters() -> dict[str, Parameter]:
     from tf_robust.saved_models import loading
 
     shared = parameters(Method)
-    targets = (TrainConfig, evaluation.EvalConfig, HardenConfig, loading.ModelInterface, corrupted_datasets.WriterConfig, Method)
-    found = {name: parameter for target in targets for name, parameter in parameters(target).items()}
+    configs = (DataConfig, TrainConfig, evaluation.EvalConfig, HardenConfig, loading.ModelInterface, corrupted_datasets.WriterConfig)
+    found = {name: parameter for target in (*configs, Method) for name, parameter in parameters(target).items()}
     for prefix, target in (*methods.METHODS.items(), *VIEWS.items()):  # SimCLR is both, with different arguments
         for name, parameter in parameters(target).items():
             if name not in shared:

@@ -53,7 +53,7 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
     model = evaluated_model(values, values.saved_model)
     folder = folder_of(model)
     run = runs_of(model.values, row_name(model.path))[0]
-    check_required(values, run.eval_config, run.config.label_fraction)
+    check_required(values, run.eval_config, run.data_config.label_fraction)
     warn_of_unused_options(values, [run.eval_config])
     warn_of_training_options(values, "an evaluation")
     before = os.path.join(folder, "evaluation.json")
@@ -77,7 +77,7 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
         folder,
         [{**evaluation, "measured_in": folder}],
         data,
-        {"title": f"{model.path} on {run.config.data}"},
+        {"title": f"{model.path} on {run.data_config.data}"},
         {"compare it with the others in its folder": command("report", siblings)},
         argv,
     )

@@ -12,10 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust import data, evaluation
+from tf_robust.configs import DataConfig
 from tf_robust.data.class_mask import IMAGENET_CLASSES
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_order
-from tf_robust.experiments.config import TrainConfig
 from tf_robust.saved_models import batch_check, card_files, input_check
 from tf_robust.saved_models.loading import Classifier
 
@@ -55,7 +55,7 @@ def with_label_set_of_card(predict: Classifier, source: Source) -> Source:
     return data.declared(source, label_set)
 
 
-def with_validation_of_card(card: Mapping[str, typing.Any], path: str, config: TrainConfig) -> TrainConfig:
+def with_validation_of_card(card: Mapping[str, typing.Any], path: str, config: DataConfig) -> DataConfig:
     """Returns a configuration whose validation (and, of data without splits, test) images a model was not trained on, by its card.
 
     A `validation_fraction` of 0 becomes that of the training, which is printed. Models of other data, without such a card, or of data with
@@ -89,7 +89,7 @@ def with_validation_of_card(card: Mapping[str, typing.Any], path: str, config: T
     return dataclasses.replace(config, validation_fraction=held_out)
 
 
-def check_unchanged(card: Mapping[str, typing.Any], path: str, config: TrainConfig) -> None:
+def check_unchanged(card: Mapping[str, typing.Any], path: str, config: DataConfig) -> None:
     """Checks that data without splits have the images of a model's training, by its card: otherwise their splits are others.
 
     Args:

@@ -67,6 +67,7 @@ def evaluate(
     row: str,
     saved_model: str,
     split_chosen: bool = False,
+    model_name: str = "",
     log: Callable[[str], object] | None = None,
 ) -> ModelEvaluation:
     """Evaluates a loaded model.
@@ -78,6 +79,7 @@ def evaluate(
         row: its name in tables.
         saved_model: path of the model, or its name.
         split_chosen: whether the user chose `evaluation_split`; otherwise data without splits are evaluated as a whole.
+        model_name: of its architecture, if its card has none; empty: the name of its file.
         log: called with lines of progress; None: prints them.
 
     Raises:
@@ -124,9 +126,9 @@ def evaluate(
     content = {
         "row": row,
         "seed": data.seed,
-        "method": data.config.method,
+        "method": str(classifier.card.get("method", "")),
         "data": data.config.data,
-        "model": data.config.model,
+        "model": str(classifier.card.get("model", model_name or os.path.basename(os.path.abspath(classifier.path)))),
         "split": data.eval_config.evaluation_split,
         "measuring": recorded(data.eval_config),
         "card": card,

@@ -160,7 +160,7 @@ def corrupt(values: flags.FlagValues, _: Sequence[str]) -> None:
         eval_config.frost_dir or None,
     )
     writer_config = corrupted_datasets.WriterConfig(**values_of(values, corrupted_datasets.WriterConfig))
-    workdir = values.workdir or os.path.join("runs", f"{folder_name(run.config.data)}-c")
+    workdir = values.workdir or os.path.join("runs", f"{folder_name(run.data_config.data)}-c")
     unfinished = corrupted_datasets.write(given.evaluation_source, workdir, writer_config, corruption_config)
     if not unfinished:
         print(f"Written: {workdir}  ({len(source):,} images; card.json describes it, sheet.png shows examples)")

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from tf_robust import data, evaluation
+from tf_robust.configs import DataConfig
 from tf_robust.data import stylized
 from tf_robust.data.augment import VIEWS
 from tf_robust.data.source import Source
@@ -37,6 +38,7 @@ class Run:
     """One training run of one row with one seed.
 
     Args:
+        data_config: names the data.
         config: configuration of the training.
         eval_config: configuration of the evaluation.
         hyperparameters: keyword arguments {"method": {...}, "augmentations": {name: {...}}}; the latter include those of views.
@@ -55,6 +57,7 @@ class Run:
 
     def __init__(
         self,
+        data_config: DataConfig,
         config: TrainConfig,
         eval_config: evaluation.EvalConfig,
         hyperparameters: Mapping[str, dict],
@@ -64,7 +67,8 @@ class Run:
         seed: int,
         shown_as: str = "",
     ):
-        self.config, self.eval_config, self.hyperparameters = config, eval_config, hyperparameters
+        self.data_config, self.config, self.eval_config = data_config, config, eval_config
+        self.hyperparameters = hyperparameters
         self.flags, self.defaults, self.row, self.seed = flags, defaults, row, seed
         self.shown_as = shown_as or row
         self.init_path = config.init_from.replace("{seed}", str(seed))
@@ -84,7 +88,7 @@ class Run:
 
     def data(self) -> EvaluationData:
         """Returns the data of this run."""
-        return EvaluationData(self.config, self.eval_config, self.seed)
+        return EvaluationData(self.data_config, self.eval_config, self.seed)
 
     def source(self, split: str, examples: int = 0) -> Source:
         """Returns one split of the data. Arguments as in `EvaluationData.source`."""
@@ -127,7 +131,8 @@ class Run:
         source = self.training_source()
         start = self._start()
         method, pipeline = self.method(source), self.pipeline()
-        has_validation = data.has_validation(s.data, s.data_dir or None, s.validation_fraction)
+        named = self.data_config
+        has_validation = data.has_validation(named.data, named.data_dir or None, named.validation_fraction)
         validation = self.source("validation") if has_validation else None
         checkpoint_folder, history = os.path.join(folder, "checkpoints"), os.path.join(folder, "history.json")
         with source.reading():
@@ -150,7 +155,7 @@ class Run:
                 steps_per_execution=s.steps_per_execution,
                 servers=s.data_service,
                 on_first_batch=board.show_batch if self.chief else None,
-                selection=selecting.selection_of(s, self.eval_config, validation, source),
+                selection=selecting.selection_of(s, self.eval_config, validation, source, self.data_config.data_dir or None),
             )
         if not self.chief:
             return result
@@ -158,7 +163,7 @@ class Run:
             images, labels = evaluation.first_images(validation or source, EMBEDDED_IMAGES)
             embeddings = [method.classifier(part, training=False)["embedding"] for part in np.array_split(images, 10)]
             board.map_embeddings(np.concatenate(embeddings), labels, source.class_names, images)
-        if source.num_classes == 15 and s.data.startswith("synthetic_"):
+        if source.num_classes == 15 and self.data_config.data.startswith("synthetic_"):
             path = figures.draw_utility(os.path.join(folder, "figures"), method.classifier, source)
             board.show("utility", path)
         export.export(
@@ -174,10 +179,10 @@ class Run:
         return {
             "method": self.config.method,
             "model": self.config.model,
-            "data": self.config.data,
+            "data": self.data_config.data,
             "classes": list(source.class_names),
             "label_set": source.label_set,
-            **({"undivided": self._undivided()} if data.is_unsplit(self.config.data) else {}),
+            **({"undivided": self._undivided()} if data.is_unsplit(self.data_config.data) else {}),
             "seed": self.seed,
             "flags": self.flags,
             "input": export.input_card(source),
@@ -198,17 +203,18 @@ class Run:
 
     def _inputs(self, source, start):
         """What must not change while training is interrupted, for JSON: {name: text}. Data sets with a version do not change."""
-        images = {"training images": f"{len(source):,}, fingerprint {source.fingerprint()}"} if data.is_of_user(self.config.data) else {}
+        of_user = data.is_of_user(self.data_config.data)
+        images = {"training images": f"{len(source):,}, fingerprint {source.fingerprint()}"} if of_user else {}
         return {**images, "initial weights": start}
 
     def _check_inputs(self, folder, before):
         """Raises ValueError if the evaluated images or the initial weights of a complete run are not those of the flags any more."""
-        if data.is_of_user(self.config.data):
+        if data.is_of_user(self.data_config.data):
             now, source = before["card"]["data"], self.data().evaluation_source()
             if list(source.image_shape) == now["picture_shape"] and source.fingerprint() != now["fingerprint"]:
                 raise ValueError(
-                    f"Expected the images on which {folder} was evaluated ({now['pictures']:,}). Received: others in {self.config.data} "
-                    f"({len(source):,}). Try: another --workdir to train on them, or restore the earlier images"
+                    f"Expected the images on which {folder} was evaluated ({now['pictures']:,}). Received: others in "
+                    f"{self.data_config.data} ({len(source):,}). Try: another --workdir to train on them, or restore the earlier images"
                 )
         then = self._exported(folder).get("init_weights", "")
         if then and self.init_path and then != self._start():
@@ -219,7 +225,7 @@ class Run:
 
     def _undivided(self):
         """The description of data without splits, by which changed data are recognized."""
-        return data.describe_undivided(self.config.data, data_range=self.config.data_range)
+        return data.describe_undivided(self.data_config.data, data_range=self.data_config.data_range)
 
     def _has_further_data_of(self, card):
         """Whether the shifted data and the data of other classes are those of an evaluation's card."""

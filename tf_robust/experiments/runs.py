@@ -6,9 +6,10 @@ from collections.abc import Collection, Sequence
 from absl import flags
 
 from tf_robust import corrupted_datasets, data, evaluation, methods
+from tf_robust.configs import DataConfig
 from tf_robust.data.augment import AUGMENTATIONS, VIEWS
 from tf_robust.experiments import selecting
-from tf_robust.experiments.config import DATA, UNRECORDED_FLAGS, TrainConfig
+from tf_robust.experiments.config import UNRECORDED_FLAGS, TrainConfig
 from tf_robust.experiments.flags import flag_names, text_of, values_of
 from tf_robust.experiments.run import Run
 from tf_robust.hardening.config import HardenConfig
@@ -16,7 +17,6 @@ from tf_robust.methods.base import Method
 from tf_robust.utils.hyperparameters import parameters
 
 _SELECTION = ("select_every", "select_images")
-_SHARED = ("train_examples", "label_fraction", "strategy")  # options of training that evaluations have, too
 _RECEIVED = {
     "validation_fraction": ("data",),
     **dict.fromkeys(_SELECTION, ("select", "early_stopping")),
@@ -44,6 +44,7 @@ def runs_of(values: flags.FlagValues, row: str, shown_as: str = "") -> list[Run]
         used.update(prefix + name for name in arguments)
         return arguments
 
+    data_config = DataConfig(**arguments_of(DataConfig, ""))
     config = TrainConfig(**arguments_of(TrainConfig, ""))
     eval_config = evaluation.EvalConfig(**arguments_of(evaluation.EvalConfig, ""))
     options = {**arguments_of(Method, ""), **arguments_of(methods.METHODS[config.method], f"{config.method}_")}
@@ -55,6 +56,7 @@ def runs_of(values: flags.FlagValues, row: str, shown_as: str = "") -> list[Run]
         raise ValueError(f"Expected --seeds, each once. Received: {text_of(values.seeds) or 'none'}")
     runs = [
         Run(
+            data_config,
             config,
             eval_config,
             {"method": options, "augmentations": augmentations},
@@ -69,8 +71,8 @@ def runs_of(values: flags.FlagValues, row: str, shown_as: str = "") -> list[Run]
     owners = _owners()
     for run in runs:
         run.ignored = {name: f"it belongs to {owner}" for name, owner in owners.items() if values[name].present and name not in used}
-        if values["validation_fraction"].present and data.has_fixed_splits(config.data):
-            run.ignored["validation_fraction"] = f"{config.data} has a validation split of its own"
+        if values["validation_fraction"].present and data.has_fixed_splits(data_config.data):
+            run.ignored["validation_fraction"] = f"{data_config.data} has a validation split of its own"
         run.ignored |= {name: f"it belongs to {owner}" for name, owner in _unused(config).items() if _differs(values[name])}
     return runs
 
@@ -128,7 +130,7 @@ def warn_of_training_options(values: flags.FlagValues, purpose: str) -> None:
         values: flags that were given.
         purpose: of the command.
     """
-    ignored = {*parameters(TrainConfig), *parameters(Method), *_owners()} - {*DATA, *_SHARED}
+    ignored = {*parameters(TrainConfig), *parameters(Method), *_owners()} - {"strategy"}
     ignored |= {*parameters(corrupted_datasets.WriterConfig), *(parameters(HardenConfig) if purpose != "hardening" else ())}
     if given := [name for name in sorted(ignored) if name in values and values[name].present]:
         logging.warning("No effect on %s: %s", purpose, ", ".join(f"--{name}" for name in given))
@@ -151,5 +153,5 @@ def warn_of_ignored_flags(runs: Sequence[Run]) -> None:
     for name, (reason, run) in reasons.items():
         if not any(name not in other.ignored and name in other.flags for other in runs):
             names = _RECEIVED.get(name, ("method", "augmentations", "views"))
-            received = ", ".join(f"--{flag}={text_of(getattr(run.config, flag))}" for flag in names)
+            received = ", ".join(f"--{flag}={text_of(getattr(run.data_config if flag == 'data' else run.config, flag))}" for flag in names)
             logging.warning("--%s has no effect: %s. Received: %s", name, reason, received)

@@ -42,7 +42,13 @@ _REPLACED: dict[str, typing.Any] = {
 _UNUSED = (*_REPLACED, "per_image", "calibrate", "abstain_accuracy", "conformal")
 
 
-def selection_of(config: TrainConfig, eval_config: EvalConfig, validation: Source | None, training_source: Source) -> Selection | None:
+def selection_of(
+    config: TrainConfig,
+    eval_config: EvalConfig,
+    validation: Source | None,
+    training_source: Source,
+    data_dir: str | None = None,
+) -> Selection | None:
     """Returns the selection of a run's best epoch; None unless the configuration asks for one.
 
     Args:
@@ -50,6 +56,7 @@ def selection_of(config: TrainConfig, eval_config: EvalConfig, validation: Sourc
         eval_config: how it is measured: severities, attacks, ...
         validation: the validation images; None: there are none.
         training_source: from which NUN computes its standard deviations.
+        data_dir: folder of the TFDS data sets.
 
     Raises:
         ValueError: an unknown measure, or no validation images.
@@ -58,7 +65,7 @@ def selection_of(config: TrainConfig, eval_config: EvalConfig, validation: Sourc
         return None
     if validation is None:
         raise ValueError(
-            f"Expected validation images with --select or --early_stopping. Received: {config.data}, which has none. "
+            f"Expected validation images with --select or --early_stopping. Received: {training_source.name}, which has none. "
             "Try: --validation_fraction=0.1"
         )
     name = check_measure(config.select or "clean")
@@ -69,7 +76,7 @@ def selection_of(config: TrainConfig, eval_config: EvalConfig, validation: Sourc
     )
     return Selection(
         str(wanted),
-        _measure(wanted, eval_config, validation, training_source, config.data_dir or None),
+        _measure(wanted, eval_config, validation, training_source, data_dir),
         lower_is_better=wanted.lower_is_better,
         every=config.select_every,
         patience=config.early_stopping,

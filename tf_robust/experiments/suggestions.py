@@ -35,5 +35,5 @@ def print_commands(commands: Mapping[str, str]) -> None:
 
 def flags_of(run: Run, names: Iterable[str]) -> list[str]:
     """Returns arguments for those flags of a run, among `names`, that differ from their defaults."""
-    values = {**vars(run.eval_config), **vars(run.config)}
+    values = {**vars(run.eval_config), **vars(run.data_config), **vars(run.config)}
     return [f"--{name}={text_of(values[name])}" for name in names if name in values and text_of(values[name]) != run.defaults[name]]

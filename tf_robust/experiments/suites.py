@@ -85,7 +85,7 @@ def check_images_match(runs: Sequence[Run]) -> None:
     first: dict[str, tuple[Run, dict]] = {}
     for run in runs:
         for evaluation in run.eval_config.evaluations:
-            images = {name: getattr(run.config, name) for name in ("data", "image_size", "image_fit")}
+            images = {name: getattr(run.data_config, name) for name in ("data", "image_size", "image_fit")}
             images |= {name: getattr(run.eval_config, name) for name in ("evaluation_split", "subset")}
             if evaluation in ("adversarial", "attack_curves", "certified"):
                 images["attack_subset"] = run.eval_config.attack_subset

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from absl.flags import FlagValues
 
+from tf_robust.configs import DataConfig
 from tf_robust.evaluation import EvalConfig, check_measures, parse_measure
 from tf_robust.experiments import completion, costs, flags, model_evaluation
 from tf_robust.experiments.commands import command
-from tf_robust.experiments.config import DATA
 from tf_robust.experiments.launchers import launcher_of
 from tf_robust.experiments.reporting import report
 from tf_robust.experiments.run import Run
@@ -24,7 +24,7 @@ _SWEEP_FLAGS = (
     *("launcher", "launcher_options", "workdir", "seeds"),
 )
 
-_FIXED = (*DATA, "label_fraction", *(field.name for field in dataclasses.fields(EvalConfig)), *_SWEEP_FLAGS)  # not axes of a sweep
+_FIXED = {field.name for config in (DataConfig, EvalConfig) for field in dataclasses.fields(config)} - {"train_examples"}  # not axes
 
 
 def run_sweep(values: FlagValues, workdir: str, title: str, argv: Sequence[str]) -> None:
@@ -42,7 +42,7 @@ def run_sweep(values: FlagValues, workdir: str, title: str, argv: Sequence[str])
         ValueError: an invalid sweep, or all runs failed.
     """
     axes = axes_of(values.sweep, {name: values[name].default for name in flags.flag_names()})
-    if fixed := [name for name in axes if name in _FIXED]:
+    if fixed := [name for name in axes if name in (*_FIXED, *_SWEEP_FLAGS)]:
         raise ValueError(
             f"Expected axes that leave the validation images and their measures as they are. Received: {', '.join(fixed)}. "
             "Try: a folder with a flagfile for each value, and tf-robust suite"
@@ -51,7 +51,7 @@ def run_sweep(values: FlagValues, workdir: str, title: str, argv: Sequence[str])
     points = [middle(axes)] if sampled else grid(axes)  # of a sampled sweep an example
     runs = [run for point in points for run in _runs_at(values, point, "validation")]
     for run in runs:
-        check_measures(_measures(values.sweep_metric), run.eval_config, "--sweep_metric", run.config.label_fraction)
+        check_measures(_measures(values.sweep_metric), run.eval_config, "--sweep_metric", run.data_config.label_fraction)
     warn_of_unused_flags(values, runs)
     if values.dry_run:
         if sampled:
