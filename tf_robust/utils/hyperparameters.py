@@ -5,15 +5,21 @@ with an annotation, a default and an entry under `Args:` in the docstring (Googl
 """
 
 import dataclasses
+import fractions
 import functools
 import inspect
+import math
+import os
 import re
 import textwrap
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 import docstring_parser
+import numpy as np
+
+from tf_robust.utils.errors import unknown
 
 Kind = type | types.GenericAlias  # bool, int, float, str, or `tuple[kind, ...]`
 Value = bool | int | float | str | tuple
@@ -36,6 +42,65 @@ class Parameter:
     default: Value
     help: str
     choices: tuple = ()
+
+    def parse(self, value: object) -> Value:
+        """Returns a value of the kind of this parameter, from one or from text: "8/255" for a number, "0,1,2" for several.
+
+        Raises:
+            ValueError: it cannot be one.
+        """
+        value = value.item() if isinstance(value, np.generic) else os.fspath(value) if isinstance(value, os.PathLike) else value
+        if self.choices:
+            if value not in self.choices:
+                raise unknown(f"value of {self.name}", str(value), map(str, self.choices))
+            return typing.cast(Value, value)
+        if typing.get_origin(self.kind) is not tuple:
+            return _parse_one(self.kind, value, self.name)
+        values = [one for one in value.split(",") if one] if isinstance(value, str) else value if _is_list(value) else (value,)
+        return tuple(_parse_one(typing.get_args(self.kind)[0], one, self.name) for one in typing.cast(Iterable, values))
+
+
+def _is_list(value):
+    return isinstance(value, (tuple, list, set, frozenset, np.ndarray))
+
+
+def _parse_one(kind, value, name):
+    """A bool, integer, number or text."""
+    expected = {bool: "true or false", int: "an integer below 2^31 = 2147483648", float: "a finite number", str: "text"}[kind]
+    try:
+        if kind is str and isinstance(value, str):
+            return value
+        if kind is bool and str(value).lower() in ("true", "false", "1", "0"):
+            return str(value).lower() in ("true", "1")
+        if kind is int and not isinstance(value, bool) and int(value) == float(value) and abs(int(value)) < 2**31:
+            return int(value)
+        if kind is float and not isinstance(value, bool):
+            number = float(fractions.Fraction(value)) if isinstance(value, str) and "/" in value else float(value)
+            if math.isfinite(number):
+                return number
+    except (TypeError, ValueError, ZeroDivisionError):
+        pass
+    raise ValueError(f"Expected {name} as {expected}. Received: {value!r}")
+
+
+def text_of(value: object) -> str:
+    """Returns the value of a hyperparameter as it is written on the command line."""
+    return ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+
+
+def arguments_of(target: Callable, values: Mapping[str, object], prefix: str = "") -> dict[str, Value]:
+    """Returns the keyword arguments of a class or function, parsed, that are among some values.
+
+    Args:
+        target: class or function.
+        values: {name: value or text}.
+        prefix: of the names in `values`.
+
+    Raises:
+        ValueError: a value that is not of the parameter's kind.
+    """
+    found = {name: parameter for name, parameter in parameters(target).items() if prefix + name in values}
+    return {name: dataclasses.replace(one, name=prefix + name).parse(values[prefix + name]) for name, one in found.items()}
 
 
 @functools.cache
