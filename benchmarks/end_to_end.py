@@ -260,7 +260,7 @@ def quick_started():
 
 def take_first_step():
     """Runs the quick start until its first step and prints the time at which it was completed."""
-    from tf_robust.experiments import modes
+    from tf_robust.cli import commands
     from tf_robust.training import loop
 
     def stop(run_steps, iterator, count, method):
@@ -270,14 +270,14 @@ def take_first_step():
 
     loop.checked_run = stop
     with tempfile.TemporaryDirectory() as folder:
-        values = modes.parse_arguments(["--suite=flags/quickstart", f"--workdir={folder}"])
-        modes.suite(values, [])
+        values = commands.parse_arguments(["--suite=flags/quickstart", f"--workdir={folder}"])
+        commands.suite(values, [])
 
 
 def first_run(*arguments):
     """Returns the run that a command line describes."""
-    from tf_robust.experiments.flags import parse_arguments
-    from tf_robust.experiments.runs import runs_of
+    from tf_robust.cli.flags import parse_arguments
+    from tf_robust.cli.options import runs_of
 
     return runs_of(parse_arguments(arguments), "row")[0]
 
@@ -296,7 +296,7 @@ def watch_memory():
             with open("/proc/self/status", encoding="utf-8") as file:
                 found.append(int(next(line for line in file if line.startswith("VmRSS")).split()[1]) / 1024)
 
-    loop.fit(run.method(source), source, epochs=FLAGS.epochs, batch_size=run.config.batch_size, callbacks=[Watch()], **run.pipeline())
+    loop.fit(run.method(source), source, epochs=FLAGS.epochs, batch_size=run.config.train.batch_size, callbacks=[Watch()], **run.pipeline())
     print(found[1], found[-1])
 
 

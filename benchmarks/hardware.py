@@ -19,10 +19,10 @@ import tensorflow as tf
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from tf_robust import corruptions, data, evaluation
-from tf_robust.experiments import dry_run, graphs
-from tf_robust.experiments.flags import parse_arguments
-from tf_robust.experiments.run import Run
-from tf_robust.experiments.runs import runs_of
+from tf_robust.cli.flags import parse_arguments
+from tf_robust.cli.options import runs_of
+from tf_robust.runs import dry_run, graphs
+from tf_robust.runs.run import Run
 from tf_robust.utils.files import read_json
 from tf_robust.utils.progress import duration
 
@@ -146,7 +146,10 @@ def _input_core_seconds(run, source, size):
 def _corruption_core_seconds(run, source):
     """Returns the core seconds for one image: the mean over all corruptions at severity 3."""
     images = tf.constant(evaluation.first_images(source, 4)[0])
-    options = {"constants": run.eval_config.constants(source.image_shape), "protocol": run.eval_config.protocol(source.image_shape)}
+    options = {
+        "constants": run.config.evaluation.constants(source.image_shape),
+        "protocol": run.config.evaluation.protocol(source.image_shape),
+    }
     times = []
     for name in (one.name for one in (*corruptions.BENCHMARK, *corruptions.EXTRA)):
         corrupt = tf.function(lambda x, name=name: corruptions.corrupt(x, name, 3, 0, np.arange(len(images)), **options), autograph=False)

@@ -29,11 +29,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import hardware
+from tf_robust.cli import flags as experiment_flags
+from tf_robust.cli import options as experiment_runs
 from tf_robust.data.source import Source
-from tf_robust.experiments import dry_run, suites
-from tf_robust.experiments import flags as experiment_flags
-from tf_robust.experiments import runs as experiment_runs
-from tf_robust.experiments.evaluation_data import EvaluationData
+from tf_robust.evaluation.evaluation_data import EvaluationData
+from tf_robust.runs import dry_run, suite
 from tf_robust.utils import environment
 from tf_robust.utils.files import atomic_file
 from tf_robust.utils.progress import duration
@@ -99,8 +99,8 @@ def runs_of(*arguments, row="row"):
     values = experiment_flags.parse_arguments(arguments)
     found = experiment_runs.runs_of(values, row)
     for run in found:
-        run.data = lambda run=run: StandInData(run.config, run.eval_config, run.seed)
-        run.training_source = lambda run=run: stand_in(run.data_config.data, "train", 2 if run.config.stylized_dir else 1)
+        run.data = lambda run=run: StandInData(run.config, run.config.evaluation, run.seed)
+        run.training_source = lambda run=run: stand_in(run.config.data.data, "train", 2 if run.config.train.stylized_dir else 1)
         run.init_path, run.config = "", dataclasses.replace(run.config, init_from_row="")
     return found
 
@@ -167,7 +167,7 @@ def measured(row):
     with open("/proc/self/status", encoding="utf-8") as file:
         before = 1024 * int(next(line for line in file if line.startswith("VmRSS")).split()[1])
     estimate = dry_run.estimate(run)
-    print(json.dumps({**need, "step": run.config.batch_size / estimate["images"], "grown": estimate["memory"] - before}))
+    print(json.dumps({**need, "step": run.config.train.batch_size / estimate["images"], "grown": estimate["memory"] - before}))
 
 
 # The tables
@@ -185,7 +185,7 @@ def tables():
         "|" + " --- |" * (len(DEVICES) + 7),
     ]
     for table in TABLES:
-        here, rows, _ = suites.table_of(f"flags/{table}", str(ROOT))
+        here, rows, _ = suite.table_of(f"flags/{table}", str(ROOT))
         found = []
         for row in rows:
             found += [hardware.resource_needs(run) for run in runs_of(f"--flagfile={os.path.join(here, row)}.flags", row=row)]

@@ -96,7 +96,7 @@ def _public(source, module):
 def _help():
     """Returns the `--help` of every command."""
     sys.path.insert(0, ROOT)
-    from tf_robust.experiments.commands import COMMANDS
+    from tf_robust.cli.command_line import COMMANDS
 
     parts = []
     for command in ("", *COMMANDS):
@@ -124,7 +124,7 @@ def _flags():
     sys.path.insert(0, ROOT)
     from absl.flags import FlagValues
 
-    from tf_robust.experiments.flags import define_flags, flag_names
+    from tf_robust.cli.flags import define_flags, flag_names
 
     define_flags(values := FlagValues())
     names = _index()["names"]

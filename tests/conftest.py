@@ -22,6 +22,7 @@ from tensorflow.python.framework import func_graph, ops
 from tf_robust import data
 from tf_robust.models import heads
 
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _CPU = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(_CPU, [tf.config.LogicalDeviceConfiguration()] * 2)
 

@@ -22,9 +22,10 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import numpy as np
 
 from tf_robust import report
+from tf_robust.cli import commands
 from tf_robust.evaluation import recording
-from tf_robust.experiments import figures, modes
-from tf_robust.experiments.run import Run
+from tf_robust.report import model_figures
+from tf_robust.runs.run import Run
 from tf_robust.training import loop
 
 COMMON = [
@@ -108,8 +109,8 @@ def quiet():
     """Suppresses output and charts in this process, and saves a checkpoint after every step."""
     sys.stdout = open(os.devnull, "w")
     loop.CHECKPOINT_SECONDS = -1.0
-    report.charts.of_table = figures.of_training = figures.of_data = figures.of_calibration = lambda *_: []
-    figures.draw_maps = lambda *_: None
+    report.charts.of_table = model_figures.of_training = model_figures.of_data = model_figures.of_calibration = lambda *_: []
+    model_figures.draw_maps = lambda *_: None
 
 
 def json_of(path):
@@ -120,7 +121,7 @@ def json_of(path):
 def suite(folder, workdir, row=None, number=None):
     quiet()
     events = Events(row, number)
-    modes.suite(modes.parse_arguments([f"--suite={folder}/table", f"--workdir={workdir}"]), [])
+    main("suite", f"{folder}/table", f"--workdir={workdir}")
     with open(f"{workdir}/events.json", "w") as file:
         json.dump(events.counts, file)
 

@@ -16,11 +16,11 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from tests.killed_suite import COMMON, Events, fork, json_of, quiet
+from tf_robust.cli import command_line, commands
 from tf_robust.evaluation import recording
-from tf_robust.experiments import commands, modes
 
 COMMANDS = {
-    "sweep": lambda folder: ["--sweep=learning_rate=0.05,0.2", *COMMON],
+    "sweep": lambda folder: ["sweep", "learning_rate=0.05,0.2", *COMMON],
     "evaluate": lambda folder: [
         "evaluate",
         f"--saved_model={folder}/model/saved_model",
@@ -72,8 +72,8 @@ def train(folder):
 
 def run(arguments):
     sys.argv = ["run_experiment.py", *arguments]
-    command, values = commands.parse_command(arguments)
-    modes.COMMANDS[command.name](values, arguments)
+    command, options = command_line.read_command(arguments)
+    commands.COMMANDS[command.name](options, arguments)
 
 
 def contents(workdir):

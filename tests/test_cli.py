@@ -11,9 +11,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tf_robust import cli, report
-from tf_robust.experiments import commands, completion, figures, modes, run
-from tf_robust.experiments import workdir as workdirs
+from tests.command_line import main
+from tests.conftest import ROOT
+from tf_robust import report
+from tf_robust.cli import command_line, commands
+from tf_robust.cli import main as cli
+from tf_robust.report import model_figures
+from tf_robust.runs import run, scheduler
+from tf_robust.runs import workdir as workdirs
 from tf_robust.training import loop
 from tf_robust.utils.locks import WorkdirLocked
 
@@ -45,7 +50,7 @@ def trained_already(trained, monkeypatch):
     instead_of = []
 
     def train(this, folder, _):
-        instead_of.append((this.row, this.seed, this.config.method))
+        instead_of.append((this.row, this.seed, this.config.train.method))
         shutil.copytree(f"{trained}/saved_model", f"{folder}/saved_model")
         return loop.TrainingResult(3, 1.0)
 
@@ -61,9 +66,9 @@ def copied(trained, tmp_path):
 
 def draw_little(monkeypatch):
     monkeypatch.setattr(report.charts, "of_table", lambda *_: [])
-    monkeypatch.setattr(figures, "of_training", lambda *_: [])
-    monkeypatch.setattr(figures, "of_data", lambda *_: [])
-    monkeypatch.setattr(figures, "draw_maps", lambda *_: None)
+    monkeypatch.setattr(model_figures, "of_training", lambda *_: [])
+    monkeypatch.setattr(model_figures, "of_data", lambda *_: [])
+    monkeypatch.setattr(model_figures, "draw_maps", lambda *_: None)
 
 
 @pytest.fixture(autouse=True)
@@ -74,11 +79,6 @@ def little_drawn(request, monkeypatch):
 
 
 drawn = pytest.mark.drawn
-
-
-def main(*arguments):
-    command, values = commands.parse_command(arguments)
-    modes.COMMANDS[command.name](values, list(arguments))
 
 
 def read(path):
@@ -105,7 +105,7 @@ def test_a_run_writes_a_complete_workdir_and_flags_that_repeat_it(sample_images,
     }
     assert expected <= set(os.listdir(folder))
     card, found = read(f"{folder}/saved_model/card.json"), read(f"{folder}/evaluation.json")
-    jsonschema.validate(found, read(os.path.join(cli.ROOT, "tf_robust", "evaluation", "evaluation.schema.json")))
+    jsonschema.validate(found, read(os.path.join(ROOT, "tf_robust", "evaluation", "evaluation.schema.json")))
     assert card["classes"] == ["dark", "light"] and card["rows"] == found["rows"] and card["flags"]["epochs"] == "1"
     again = str(tmp_path / "again")
     draw_little(monkeypatch)
@@ -153,7 +153,7 @@ def test_saved_models_are_evaluated_and_runs_are_compared(sample_images, trained
         "evaluate",
         f"{tmp_path}/runs/0/saved_model",
         sample_images,
-        *SMALL,
+        "--image_size=16",
         f"--workdir={tmp_path}/measured",
         "--evaluations=clean,calibration",
     )
@@ -190,7 +190,7 @@ def test_a_corrupted_set_is_written_and_evaluated(sample_images, trained, tmp_pa
         "evaluate",
         f"{trained}/saved_model",
         sample_images,
-        *SMALL[:-1],
+        "--image_size=16",
         "--evaluations=corruptions",
         f"--corrupted_dir={tmp_path}/c",
         f"--workdir={tmp_path}/m",
@@ -205,11 +205,12 @@ def test_a_corrupted_set_is_written_and_evaluated(sample_images, trained, tmp_pa
 @pytest.mark.slow
 def test_a_sweep_tests_the_best_point_and_skips_diverged_ones(sample_images, tmp_path, monkeypatch, capsys):
     command = [
+        "sweep",
+        "learning_rate=0.003,1e30",
         sample_images,
         *SMALL,
         "--epochs=2",
         "--validation_fraction=0.3",
-        "--sweep=learning_rate=0.003,1e30",
         f"--workdir={tmp_path}",
     ]
     main(*command, "--dry_run")
@@ -217,7 +218,7 @@ def test_a_sweep_tests_the_best_point_and_skips_diverged_ones(sample_images, tmp
     with pytest.raises(ValueError, match="1 of 2 runs failed.\nlearning_rate=1e30"):
         main(*command)
     monkeypatch.setattr(run.Run, "train", lambda *_: pytest.fail("a finished point was trained again"))
-    monkeypatch.setattr(completion, "run_all", lambda runs, folder_of, launcher: ([runs[0].complete(folder_of(runs[0]))], []))
+    monkeypatch.setattr(scheduler, "run_all", lambda runs, folder_of, launcher: ([runs[0].complete(folder_of(runs[0]))], []))
     main(*command)
     assert "Chosen of 1 by clean on validation images" in capsys.readouterr().out
     tested = read(tmp_path / "test" / "seed_0" / "evaluation.json")
@@ -307,7 +308,7 @@ def test_a_workdir_is_held_by_one_process_and_must_be_writable(tmp_path):
         ("--method=noisymix --views=clean,clean --noisymix_stages=0,3", "stages in 0..2, which lenet has"),
         ("--method=noisymix", "at least 2 views, such as clean,augmix,augmix"),
         ("--views=augmix --augmix_severity=0", "severity in"),
-        ("--method=finetune --finetune_head_width=8 --init_from=x --init_head", "--init_head or --finetune_head_width"),
+        ("--method=finetune --finetune_head_width=8 --init_from=x --init_head", "init_head or finetune_head_width"),
         ("--views=augmix --augmix_alpha=0", "alpha > 0"),
         ("--method=augmax", "Expected the views clean"),
     ],

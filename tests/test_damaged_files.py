@@ -11,7 +11,7 @@ from tests.conftest import tiny_network
 from tf_robust import evaluation, models
 from tf_robust.corrupted_datasets import reader
 from tf_robust.evaluation import read_records
-from tf_robust.experiments import suites, workdir
+from tf_robust.runs import suite, workdir
 from tf_robust.training import callbacks, checkpoints
 
 EVALUATION = {
@@ -40,7 +40,7 @@ CARD = {"layout": "npy", "data": {"name": "digits", "fingerprint": "f"}, "seed":
 def suite(path):
     folder = os.path.dirname(path)
     with open(os.path.join(folder, "a.flags"), "w"):
-        return suites.table_of(folder, folder)
+        return suite.table_of(folder, folder)
 
 
 READERS = {

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.conftest import ROOT
 from tests.test_cli import draw_little
-from tf_robust import api, cli, corruptions, methods
-from tf_robust.experiments import commands
+from tf_robust import api, corruptions, methods
+from tf_robust.cli import command_line
+from tf_robust.cli import main as cli
 
-DOCS = os.path.join(cli.ROOT, "docs")
-PAGES = sorted([*glob.glob(os.path.join(DOCS, "*.md")), *glob.glob(os.path.join(cli.ROOT, "*.md"))])
+DOCS = os.path.join(ROOT, "docs")
+PAGES = sorted([*glob.glob(os.path.join(DOCS, "*.md")), *glob.glob(os.path.join(ROOT, "*.md"))])
 
 
 def read(path):
@@ -125,20 +127,20 @@ def spans(page):
 @pytest.mark.parametrize("page", PAGES, ids=os.path.basename)
 def test_commands_in_sentences_can_be_parsed(page, monkeypatch):
     """Those in code blocks run in test_docs_commands.py."""
-    monkeypatch.chdir(cli.ROOT)
+    monkeypatch.chdir(ROOT)
     for span in spans(page):
         span = re.sub(r"(?<=[\s=])model\.\w+", "zoo:digits/lenet_augmix", span)  # a model that exists
         words = [word for word in shlex.split(re.sub(r"'runs/[^']*'", "results/urrl/small/*/*", span)) if word not in ("COMMAND", "--help")]
         if words in (["evaluate"], ["suite"], ["sweep"], ["report"], ["attack"]):
             continue  # only the name of the command
-        commands.parse_command(words)
+        command_line.read_command(words)
 
 
 def test_commands_for_several_machines_can_be_parsed():
     """Those of other pages run in test_docs_commands.py."""
     blocks = "".join(re.findall(r"^```sh\n(.*?)^```", read(os.path.join(DOCS, "devices.md")), re.DOTALL | re.MULTILINE))
-    parsed = [commands.parse_command(shlex.split(line)) for line in re.findall(r"tf-robust (.*)", blocks)]
-    assert {(command.name, values.strategy) for command, values in parsed} >= {("train", "multi_worker"), ("serve", "auto")}
+    parsed = [command_line.read_command(shlex.split(line)) for line in re.findall(r"tf-robust (.*)", blocks)]
+    assert {(command.name, options.get("strategy")) for command, options in parsed} >= {("train", "multi_worker"), ("serve", None)}
 
 
 def anchors(text):
@@ -157,6 +159,6 @@ def test_links_lead_to_files_and_headings(page):
 
 
 def test_every_page_is_in_the_navigation_once():
-    navigation = re.findall(r": ([\w/]+\.md)$", read(os.path.join(cli.ROOT, "mkdocs.yml")), re.MULTILINE)
+    navigation = re.findall(r": ([\w/]+\.md)$", read(os.path.join(ROOT, "mkdocs.yml")), re.MULTILINE)
     assert len(set(navigation)) == len(navigation)
     assert {os.path.basename(page) for page in PAGES} <= {*navigation, "README.md"}

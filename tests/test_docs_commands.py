@@ -18,15 +18,19 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from PIL import Image
 
-from tests.test_cli import little_drawn, main  # noqa: F401
-from tf_robust import cli, corruptions
-from tf_robust.experiments import commands, suites
+from tests.command_line import main
+from tests.conftest import ROOT
+from tests.test_cli import little_drawn  # noqa: F401
+from tf_robust import corruptions
+from tf_robust.cli import command_line
+from tf_robust.cli import main as cli
 from tf_robust.models import heads
+from tf_robust.runs import suite
 
-DOCS = os.path.join(cli.ROOT, "docs")
+DOCS = os.path.join(ROOT, "docs")
 PAGES = [
     page
-    for page in sorted([*glob.glob(os.path.join(DOCS, "*.md")), os.path.join(cli.ROOT, "README.md")])
+    for page in sorted([*glob.glob(os.path.join(DOCS, "*.md")), os.path.join(ROOT, "README.md")])
     if os.path.basename(page) not in ("devices.md", "cluster.md")
 ]
 _TRAINING = ["--seeds=0", "--epochs=1", "--batch_size=10", "--train_examples=30", "--subset=15"]
@@ -78,7 +82,7 @@ def places(tmp_path_factory):
     keras.Sequential([keras.Input((32, 32, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]).save(root / "model.keras")
     shutil.copyfile(root / "model.keras", root / "new.keras")
     for folder in ("docs", "flags", "results"):
-        os.symlink(os.path.join(cli.ROOT, folder), root / folder)
+        os.symlink(os.path.join(ROOT, folder), root / folder)
     return root
 
 
@@ -89,20 +93,20 @@ def test_the_commands_of_a_page_run(page, places, tmp_path, monkeypatch):
         os.symlink(places / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(corruptions, "CORRUPTIONS", {name: corruptions.CORRUPTIONS[name] for name in ("fog", "contrast")})
-    whole = suites.table_of
+    whole = suite.table_of
 
     def first_row_of(folder, home):
         here, rows, table = whole(folder, home)
         return here, rows[:1], table
 
     for words in command_lines(page):
-        command, values = commands.parse_command(words)
-        if values.dry_run or command.name == "harden":
+        command, values = command_line.read_command(words)
+        if values.get("dry_run") or command.name == "harden":
             continue  # test_dry_run.py; test_hardening_run.py, with a trained model
-        monkeypatch.setattr(suites, "table_of", whole if command.name == "report" else first_row_of)
+        monkeypatch.setattr(suite, "table_of", whole if command.name == "report" else first_row_of)
         words = [re.sub(r">=[\d.]+", ">=0", word).replace("corruptions/mean15", "corruptions/fog") for word in words]  # bounds that are met
         if command.name == "suite" and "suite" not in words:
-            words = ["suite", commands.QUICK_START, *words]
+            words = ["suite", command_line.QUICK_START, *words]
         if command.name in ("train", "suite", "sweep", "evaluate", "attack", "corrupt"):
             words += TINY[command.name]
         if "--data_dir=DIR" not in words and re.search("cifar10|mnist", "".join(words)):

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tf_robust import cli
+from tests.conftest import ROOT
+from tf_robust.cli import main as cli
 
 
 def run(name, folder, *arguments):
     """The output of a script that is run in a folder."""
-    script = os.path.join(cli.ROOT, "examples", name)
-    environment = {**os.environ, "PYTHONPATH": cli.ROOT, "TMPDIR": str(folder)}
+    script = os.path.join(ROOT, "examples", name)
+    environment = {**os.environ, "PYTHONPATH": ROOT, "TMPDIR": str(folder)}
     finished = subprocess.run([sys.executable, script, *arguments], cwd=folder, env=environment, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
     return finished.stdout

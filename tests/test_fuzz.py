@@ -9,14 +9,15 @@ import shutil
 import pytest
 
 from tests import test_error_messages
+from tests.command_line import main
 from tests.corrupted_datasets import corrupted_images as corrupted_images
-from tests.test_cli import main
 from tests.test_error_messages import SMALL
 from tf_robust import methods, report
+from tf_robust.cli import commands
+from tf_robust.cli.command_line import COMMANDS
 from tf_robust.corrupted_datasets import reader
 from tf_robust.data.augment import VIEWS
-from tf_robust.experiments import figures, modes
-from tf_robust.experiments.flags import flag_names
+from tf_robust.report import model_figures
 from tf_robust.training import loop
 
 VALUES = (
@@ -57,7 +58,7 @@ def began(*_, **__):
 def friendly_errors(work, *arguments):
     """Does some work; it may end in a message. Nothing else is expected."""
     try:
-        with modes.friendly_errors():
+        with commands.friendly_errors():
             work(*arguments)
     except Began:
         pass
@@ -105,16 +106,16 @@ def spoiled(content, draw):
 def quick(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(loop, "fit", began)  # after the first batch
-    for module, name in ((report.charts, "of_table"), (figures, "of_training"), (figures, "of_data"), (figures, "draw_maps")):
-        monkeypatch.setattr(module, name, lambda *_: [])
+    monkeypatch.setattr(report.charts, "of_table", lambda *_: [])
+    for name in ("of_training", "of_data", "draw_maps"):
+        monkeypatch.setattr(model_figures, name, lambda *_: [])
 
 
 def drawn_flag(draw):
     """The name of a flag, a value, and what makes it count."""
-    names = set(flag_names()) - {"download", "workdir"}
-    name, value = draw.choice(sorted(names)), draw.choice(VALUES)
-    owner = [f"--method={method}" for method in methods.METHODS if name.startswith(f"{method}_")]
-    return [*owner, *(f"--views={view}" for view in VIEWS if name.startswith(f"{view}_")), f"--{name}={value}"]
+    owner = draw.choice([[], [f"--method={draw.choice([*methods.METHODS])}"], [f"--views={draw.choice([*VIEWS])}"]])
+    names = COMMANDS["train"].parameters(owner).keys() - {"download", "workdir"}
+    return [*owner, f"--{draw.choice(sorted(names))}={draw.choice(VALUES)}"]
 
 
 @pytest.mark.parametrize("number", range(DRAWS))

@@ -4,8 +4,9 @@ import pytest
 
 from benchmarks import hardware
 from benchmarks.hardware import Hardware
+from tests.command_line import runs_of
 from tf_robust import data
-from tf_robust.experiments import modes
+from tf_robust.cli import commands
 
 NEED = {
     "row": "a",
@@ -60,8 +61,8 @@ def test_a_row_is_predicted_for_other_machines_without_files(tmp_path, monkeypat
 
 
 def needs(*arguments):
-    values = modes.parse_arguments(["--data=digits", "--batch_size=100", "--epochs=4", "--evaluations=clean", *arguments])
-    return hardware.resource_needs(modes.runs_of(values, "row")[0])
+    (run,) = runs_of("--data=digits", "--batch_size=100", "--epochs=4", "--evaluations=clean", *arguments)
+    return hardware.resource_needs(run)
 
 
 def test_needs_equal_those_of_the_network():

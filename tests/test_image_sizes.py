@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tests.test_cli import SMALL, little_drawn, main, sample_images  # noqa: F401
+from tests.command_line import main
+from tests.test_cli import SMALL, little_drawn, sample_images  # noqa: F401
 from tf_robust import api
 from tf_robust.saved_models import loading
 
@@ -68,7 +69,7 @@ def test_keras_models_get_files_of_their_input_size(folder):
 def test_other_data_of_another_size_raise_with_advice(tmp_path, capsys):
     images = keras.Input([24, 24, 1])
     keras.Model(images, keras.layers.Dense(10)(keras.layers.Flatten()(images))).save(tmp_path / "model.keras")
-    with pytest.raises(ValueError, match=r"Received: \[28, 28, 1\]. Try: --image_size=24, which loads the data at the model's size"):
+    with pytest.raises(ValueError, match=r"Received: \[28, 28, 1\]. Try: image_size=24, which loads the data at the model's size"):
         evaluate(tmp_path / "model.keras", "digits", tmp_path / "out")
     found = evaluate(tmp_path / "model.keras", "digits", tmp_path / "out", "--image_size=24", "--subset=10")  # as advised
     assert found["card"]["data"]["picture_shape"] == [24, 24, 1]

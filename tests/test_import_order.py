@@ -1,4 +1,4 @@
-"""The house: imports point down one list of packages, and nothing above `experiments` knows of flags."""
+"""Imports point down one list of packages, no files import each other in a circle, and only the command line knows of flags."""
 
 import ast
 import configparser
@@ -11,9 +11,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 ORDER = (
     "cli",
     "api",
-    "experiments",
+    "runs",
     "hardening",
+    "export",
     "report",
+    "integrations",
     "evaluation",
     "saved_models",
     "methods",
@@ -31,7 +33,7 @@ ORDER = (
     "configs",
     "utils",
 )
-WITH_FLAGS = {"cli", "experiments", "api"}
+WITH_FLAGS = {"cli"}
 ENTRY_POINTS = [ROOT / "tf_robust" / name for name in ("__init__.py", "__main__.py")]
 MODULES = sorted(path for path in (ROOT / "tf_robust").rglob("*.py") if path not in ENTRY_POINTS)
 
@@ -86,3 +88,22 @@ def test_imports_follow_the_order(path):
 @pytest.mark.parametrize("path", [path for path in MODULES if package_of(path) == "evaluation"], ids=lambda path: path.name)
 def test_evaluation_does_not_import_methods(path):
     assert not [name for _, name in imports_of(path) if name.startswith("tf_robust.methods")]
+
+
+def files_imported_by(path):
+    """The modules of the package that a file imports, as paths."""
+    for _, name in imports_of(path):
+        parts = name.split(".")[1:] if name.split(".")[0] == "tf_robust" else []
+        while parts:
+            for file in (ROOT.joinpath("tf_robust", *parts).with_suffix(".py"), ROOT.joinpath("tf_robust", *parts, "__init__.py")):
+                if file.exists() and file != path:
+                    yield file
+                    parts = []
+            parts = parts[:-1]
+
+
+def test_no_files_import_each_other_in_a_circle():
+    graph = {path: {*files_imported_by(path)} & {*MODULES} for path in MODULES}
+    while leaves := {path for path, others in graph.items() if not others}:
+        graph = {path: others - leaves for path, others in graph.items() if path not in leaves}
+    assert not {str(path.relative_to(ROOT)): sorted(str(one.relative_to(ROOT)) for one in others) for path, others in graph.items()}

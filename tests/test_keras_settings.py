@@ -10,8 +10,9 @@ import keras
 import pytest
 
 import tf_robust
-from tf_robust import cli, models
-from tf_robust.experiments import modes
+from tf_robust import models
+from tf_robust.cli import commands
+from tf_robust.cli import main as cli
 
 
 @pytest.mark.parametrize("where", ["environment", "keras.json", "neither", "damaged"])
@@ -50,6 +51,6 @@ def test_channels_first_is_named_by_the_import(channels_first):
 
 def test_the_command_line_builds_models_with_channels_last(channels_first, monkeypatch):
     formats = []
-    monkeypatch.setattr(modes, "run_command", lambda *_: formats.append(keras.config.image_data_format()))
-    cli.run("train", [])
+    monkeypatch.setattr(commands, "run_command", lambda *_: formats.append(keras.config.image_data_format()))
+    cli.run("train", {}, [])
     assert formats == ["channels_last"]

@@ -11,13 +11,17 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tests.test_cli import little_drawn, main, read  # noqa: F401
-from tf_robust import api, cli, data, evaluation
+from tests.command_line import main
+from tests.conftest import ROOT
+from tests.test_cli import little_drawn, read  # noqa: F401
+from tf_robust import api, data, evaluation
+from tf_robust.cli import main as cli
 from tf_robust.data.class_mask import classes_of, label_set_of
 from tf_robust.evaluation import EvalConfig
-from tf_robust.experiments.model_checks import print_note, with_label_set_of_card
-from tf_robust.experiments.run import Run
+from tf_robust.evaluation.model_checks import with_label_set_of_card
 from tf_robust.report.notes import class_notes
+from tf_robust.runs.run import Run
+from tf_robust.utils.progress import print_note
 
 IMAGENET = EvalConfig(corruption_constants="imagenet")
 
@@ -61,9 +65,9 @@ def test_only_declared_classes_are_imagenet(source, classes, declared, name, exp
 
 
 def test_label_sets_that_do_not_match_raise(source):
-    with pytest.raises(ValueError, match="Expected 1000 classes with --label_set=imagenet. Received: 3 in tiny"):
+    with pytest.raises(ValueError, match="Expected 1000 classes with label_set=imagenet. Received: 3 in tiny"):
         data.declared(source(), "imagenet")
-    with pytest.raises(ValueError, match="Expected --data=folder:DIR or imagenet_r with --label_set=imagenet_r"):
+    with pytest.raises(ValueError, match="Expected data=folder:DIR or imagenet_r with label_set=imagenet_r"):
         data.declared(source(), "imagenet_r")
     with pytest.raises(ValueError, match="Received: both"):
         api.images(1, data="digits", label_map="x", label_set="imagenet_r")
@@ -135,7 +139,7 @@ def test_imagenet_r_from_files_is_evaluated_by_its_suite(tmp_path, thousand, mon
 def test_the_flagfiles_of_both_suites_have_the_same_numbers():
     printed = {}
     for table in ("table1_imagenet", "table11_imagenet_r"):
-        folder = os.path.join(cli.ROOT, "flags", "noisymix", table)
+        folder = os.path.join(ROOT, "flags", "noisymix", table)
         printed[table] = {name: open(os.path.join(folder, name)).read() for name in os.listdir(folder) if name.endswith(".flags")}
     paper = read(os.path.join(folder, "suite.json"))["paper"]
     assert printed["table1_imagenet"].keys() == printed["table11_imagenet_r"].keys() == {f"{row}.flags" for row in paper}

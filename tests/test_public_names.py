@@ -8,7 +8,9 @@ import sys
 import pytest
 
 import tf_robust
-from tf_robust import api, cli
+from tests.conftest import ROOT
+from tf_robust import api
+from tf_robust.cli import main as cli
 
 SCRIPT = """
 import sys, time
@@ -22,7 +24,7 @@ def test_the_import_is_quick_and_imports_neither_tensorflow_nor_numpy():
     times = []
     for _ in range(3):
         done = subprocess.run(
-            [sys.executable, "-c", SCRIPT], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": cli.ROOT}, check=True
+            [sys.executable, "-c", SCRIPT], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ROOT}, check=True
         )
         seconds, _, rest = done.stdout.partition(" ")
         times.append(float(seconds))

@@ -14,8 +14,6 @@ import sys
 import typing
 import warnings
 
-from tf_robust.utils.deprecation import moved_names
-
 if typing.TYPE_CHECKING:
     from tf_robust import (
         attacks,
@@ -64,37 +62,6 @@ __all__ = [
     "train",
 ]
 _OF_API = ("Comparison", "Hardened", "Result", "attack", "charts", "compare", "evaluate", "frame", "harden", "images", "load", "train")
-_moved = moved_names(
-    __name__,
-    {
-        "callbacks": "training.callbacks",
-        "catalogue": "experiments.help",
-        "checkpoints": "training.checkpoints",
-        "command_line": "experiments.flags",
-        "comparison": "experiments.comparison",
-        "devices": "training.distribution",
-        "dry_run": "experiments.dry_run",
-        "errors": "utils.errors",
-        "experiment": "experiments.run",
-        "export": "saved_models.export",
-        "figures": "experiments.figures",
-        "files": "utils.files",
-        "hyperparameters": "utils.hyperparameters",
-        "loading": "saved_models.loading",
-        "locks": "utils.locks",
-        "model_files": "saved_models.formats",
-        "optimizers": "training.optimizers",
-        "outputs": "models.outputs",
-        "philox": "ops.philox",
-        "prepared": "corrupted_datasets",
-        "progress": "utils.progress",
-        "quiet": "utils.quiet",
-        "settings": "experiments.config",
-        "suites": "experiments.suites",
-        "sweeps": "experiments.sweeps",
-        "workdir": "experiments.workdir",
-    },
-)
 
 
 def _choose_backend() -> None:
@@ -125,7 +92,9 @@ _choose_backend()
 def __getattr__(name: str) -> typing.Any:
     if name in _OF_API:
         return getattr(importlib.import_module("tf_robust.api"), name)
-    return importlib.import_module(f"tf_robust.{name}") if name in __all__ else _moved(name)
+    if name in __all__:
+        return importlib.import_module(f"tf_robust.{name}")
+    raise AttributeError(f"module 'tf_robust' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,6 @@
 """`python -m tf_robust` is the command line."""
 
-from tf_robust import cli
+from tf_robust.cli import main
 
 if __name__ == "__main__":
-    cli.main()
+    main.main()

@@ -1,11 +1,11 @@
-"""Training, evaluation, attacks and comparison for notebooks. Arguments have the names and defaults of the flags.
+"""Training, evaluation, attacks, hardening and comparison in Python.
 
     from tf_robust import api
     result = api.train("runs/fcl", data="synthetic_digits", method="fcl", fcl_k=20, epochs=5)
     result.values["un"], api.evaluate(result.model, evaluations="clean,corruptions", subset=500)
     api.compare(api.train("runs/xe", epochs=5), result).frame()
 
-`tf-robust --helpfull` and the classes behind the flags document the arguments.
+Keyword arguments are the fields of the configurations: `DataConfig`, `TrainConfig`, `EvalConfig`, `HardenConfig`, `ModelInterface`.
 """
 
 import dataclasses
@@ -22,28 +22,30 @@ from numpy.typing import ArrayLike
 
 from tf_robust import attacks, data, evaluation, report
 from tf_robust.configs import DataConfig
-from tf_robust.evaluation import auto_attack
-from tf_robust.experiments import hardening_run, model_evaluation
-from tf_robust.experiments.command_checks import is_url
-from tf_robust.experiments.commands import HARDENING_EVALUATIONS
-from tf_robust.experiments.config import UNRECORDED_FLAGS
-from tf_robust.experiments.flags import data_of, values_of
-from tf_robust.experiments.hardened import Hardened
-from tf_robust.experiments.keyword_arguments import check_used, renamed, run_of, with_python_errors
-from tf_robust.experiments.locations import row_name
-from tf_robust.experiments.model_checks import IMAGES_FOR_OUTPUTS, is_same_data, print_note, with_checked_batches, with_fitting_range
-from tf_robust.experiments.results import Comparison, Result, compare
+from tf_robust.configs.data_names import data_of
+from tf_robust.evaluation import EvalConfig, auto_attack, model_evaluation
+from tf_robust.evaluation.evaluation_data import EvaluationData
+from tf_robust.evaluation.model_checks import IMAGES_FOR_OUTPUTS, is_same_data, with_checked_batches, with_fitting_range
+from tf_robust.hardening import harden as hardening
+from tf_robust.hardening.config import EVALUATIONS as HARDENING_EVALUATIONS
 from tf_robust.hardening.config import HardenConfig
+from tf_robust.hardening.result import Hardened
 from tf_robust.hardening.trainable import check_format
 from tf_robust.ops import pixel_scale
 from tf_robust.report import charts as report_charts
+from tf_robust.runs.config import run_config
+from tf_robust.runs.locations import row_name
+from tf_robust.runs.results import Comparison, Result, compare
+from tf_robust.runs.run import Run
 from tf_robust.saved_models import formats, input_check, loading
 from tf_robust.saved_models.classifier import read_card
 from tf_robust.saved_models.formats.keras_files import compile_like
+from tf_robust.saved_models.loading import ModelInterface
 from tf_robust.saved_models.zoo import load
-from tf_robust.utils import hyperparameters
-from tf_robust.utils.deprecation import moved_names
 from tf_robust.utils.errors import unknown
+from tf_robust.utils.hyperparameters import parameters, read
+from tf_robust.utils.paths import is_url
+from tf_robust.utils.progress import print_note
 
 __all__ = [
     "Comparison",
@@ -60,42 +62,38 @@ __all__ = [
     "load",
     "train",
 ]
-__getattr__ = moved_names(__name__, {"pictures": "api.images"})
 
 
 Model: typing.TypeAlias = str | os.PathLike | keras.Model | Callable  # path, model or callable: images [N, H, W, C] -> scores [N, classes]
-_TRAINING_DATA = {"train_examples", "label_fraction"}
-_DATA = hyperparameters.parameters(DataConfig).keys() - _TRAINING_DATA
 _IN_MEMORY = ("arrays", "dataset")  # names of data in memory
 Data: typing.TypeAlias = str | os.PathLike | tuple[ArrayLike, ArrayLike] | tf.data.Dataset  # name or path, (images, labels), or pairs
 
 
-@with_python_errors
-def train(folder: str, **arguments) -> Result:
+def train(folder: str, *, seed: int = 0, **arguments) -> Result:
     """Trains, exports and evaluates one run, unless the folder already has its results.
 
     Args:
         folder: workdir of the run.
-        **arguments: flags by name, such as method="fcl", epochs=3.
+        seed: of the run.
+        **arguments: fields of `DataConfig`, `TrainConfig` and `EvalConfig`; hyperparameters of all methods; and those of the chosen method,
+            augmentations and views with their names as prefixes: method="fcl", fcl_k=20.
 
     Raises:
-        ValueError: a flag that does not exist or has no effect, or an invalid value; the workdir has a run with other flags.
+        ValueError: an argument that does not exist, or an invalid value; the workdir has a run with other arguments.
     """
     if is_url(folder):
         raise ValueError(f"Expected a local folder. Received: {folder}. Try: tf-robust train --workdir={folder}")
-    arguments = renamed(arguments)
-    run, _ = run_of(arguments)
-    used = {*run.flags, *UNRECORDED_FLAGS} - run.ignored.keys() - run.eval_config.unused.keys()
-    check_used(arguments, used, f"training with the method {run.config.method!r} and its evaluations")
-    run.row = run.shown_as = os.path.basename(os.path.abspath(folder))
-    content = run.complete(folder)
+    arguments = _with_data_names(arguments)
+    config = run_config(arguments)
+    for name in arguments.keys() - config.parameters.keys():
+        raise unknown(f"argument of training with the method {config.train.method!r}", name, config.parameters)
+    content = Run(config, os.path.basename(os.path.abspath(folder)), seed).complete(folder)
     if content is None:
         raise ValueError("Expected the chief worker. Received: another worker, which has no results")
     return Result(folder, {name: value for name, value in content.items() if name != "measured_in"})  # which is the folder
 
 
-@with_python_errors
-def evaluate(model: Model, data: Data | None = None, *, validation_data: Data | None = None, **arguments) -> Result:
+def evaluate(model: Model, data: Data | None = None, *, validation_data: Data | None = None, seed: int = 0, **arguments) -> Result:
     """Evaluates a model on data.
 
     Args:
@@ -108,44 +106,36 @@ def evaluate(model: Model, data: Data | None = None, *, validation_data: Data | 
             one-hot or class names. None: the data in the card of a model of this package.
         validation_data: images that calibrate, abstain_accuracy and conformal are fitted on, as `data` in memory; None: the validation
             split of the data, or the images that a model of this package was not trained on, by its card.
-        **arguments: flags by name, such as evaluations="clean,corruptions", subset=1000, and the interface of the model if it differs
-            from the default: input_range="0,255", outputs="probabilities", input_size=224, signature="serving" (of a SavedModel).
+        seed: of the run that trained the model, which selects a fraction of its labels.
+        **arguments: fields of `DataConfig` and `EvalConfig`, such as evaluations="clean,corruptions", subset=1000, and of `ModelInterface`
+            if the model's differs from the default: input_range="0,255", outputs="probabilities", input_size=224, signature="serving" (of
+            a SavedModel).
             shifts and ood may be {name: arrays or Dataset}, and surrogate a keras.Model or a callable. classes="present" ignores the
             outputs of classes that the data do not have.
 
     Raises:
-        ValueError: a flag that does not exist or has no effect, or an invalid value; the model does not suit the images.
+        ValueError: an argument that does not exist, or an invalid value; the model does not suit the images.
     """
-    arguments, given = _named_data(_data_of_card(model) if data is None else data, renamed(arguments))
-    surrogate, further = arguments.get("surrogate", ""), {name: arguments.get(name, ()) for name in ("shifts", "ood")}
+    given, arguments = _data_of_card(model) if data is None else data, dict(arguments)
+    surrogate = arguments.get("surrogate", "")
+    further = {name: arguments.pop(name) for name in ("shifts", "ood") if isinstance(arguments.get(name), Mapping)}
     if not isinstance(surrogate, (str, os.PathLike)):
         arguments["surrogate"] = "the model in memory"
-    arguments |= {name: tuple(sets) if isinstance(sets, Mapping) else sets for name, sets in further.items()}
-    run, values = run_of(arguments)
-    eval_config = run.eval_config
-    used = {*_DATA, *eval_config.used, *hyperparameters.parameters(loading.ModelInterface)}
-    check_used(
-        arguments,
-        {*used, *_TRAINING_DATA, "seeds"} if eval_config.needs_training_set else used,
-        f"the evaluations {', '.join(eval_config.evaluations)}",
-    )
-    if validation_data is not None and not eval_config.needs_validation_set:
+    arguments |= {name: tuple(sets) for name, sets in further.items()}
+    predict, evaluation_data = _model_and_data(model, given, seed, arguments)
+    if validation_data is not None and not evaluation_data.eval_config.needs_validation_set:
         raise ValueError("Expected calibrate, abstain_accuracy or conformal, which are fitted on validation_data. Received: none of them")
-    if eval_config.needs_training_set:
-        run, values = run_of({**_trained_on(model, arguments["data"]), **arguments})
-    predict, evaluation_data = _model_and_data(model, given, run, values)
     if not isinstance(surrogate, (str, os.PathLike)):
         evaluation_data = dataclasses.replace(evaluation_data, surrogate=surrogate)
     classes = _classes(evaluation_data, predict)
     in_memory = {
         name: {
-            one: dataclasses.replace(_in_memory(images, run, **(classes if name == "shifts" else {})), name=one)
+            one: dataclasses.replace(_in_memory(images, evaluation_data, **(classes if name == "shifts" else {})), name=one)
             for one, images in sets.items()
         }
         for name, sets in further.items()
-        if isinstance(sets, Mapping)
     }
-    validation = None if validation_data is None else _in_memory(validation_data, run, **classes)
+    validation = None if validation_data is None else _in_memory(validation_data, evaluation_data, **classes)
     evaluation_data = dataclasses.replace(
         evaluation_data,
         shift_images=in_memory.get("shifts", {}),
@@ -168,7 +158,6 @@ def evaluate(model: Model, data: Data | None = None, *, validation_data: Data | 
     return Result(folder.name, done.content, done.classifier, folder)
 
 
-@with_python_errors
 def harden(
     model: Model,
     data: Data | None = None,
@@ -176,6 +165,7 @@ def harden(
     folder: str = "",
     validation_data: Data | None = None,
     test_data: Data | None = None,
+    seed: int = 0,
     **arguments,
 ) -> Hardened:
     """Makes a model more robust by a search among short fine-tunings, and proves it on test images never used before.
@@ -186,21 +176,19 @@ def harden(
         folder: of trials and evaluations, from which an interrupted search resumes; empty: a temporary one.
         validation_data: images to choose on, as `data` in memory; None: a part of data.
         test_data: images of the proof, as `data` in memory; None: a part of data.
-        **arguments: flags by name: target="corruptions", max_clean_loss=0.01, budget="30m", seeds=0; evaluations of the proof; and the
-            interface of the model.
+        seed: of the trainings of the search.
+        **arguments: fields of `HardenConfig`, `DataConfig`, `EvalConfig` (of the proof) and `ModelInterface`: target="corruptions",
+            max_clean_loss=0.01, budget="30m", ...
 
     Returns:
         `Hardened`: `.model`, `.notes` on the choice, `.sentences` on what got worse and better, `.values` {measure: (before, after)},
         `.save(path)` and `.report(path)`.
 
     Raises:
-        ValueError: a flag that does not exist, or an invalid value; the model cannot be trained or is near chance.
+        ValueError: an argument that does not exist, or an invalid value; the model cannot be trained or is near chance.
     """
-    arguments, given = _named_data(_data_of_card(model) if data is None else data, renamed(arguments))
-    run, values = run_of({"evaluations": HARDENING_EVALUATIONS, **arguments})
-    used = {*_DATA, *run.eval_config.used, *hyperparameters.parameters(loading.ModelInterface), *hyperparameters.parameters(HardenConfig)}
-    used.discard("per_image")
-    check_used(arguments, {*used, "train_examples", "seeds", "validation_fraction"}, "hardening")
+    given, arguments = _data_of_card(model) if data is None else data, {"evaluations": HARDENING_EVALUATIONS, **arguments}
+    config = HardenConfig(**{name: arguments.pop(name) for name in parameters(HardenConfig) if name in arguments})
     if isinstance(model, (str, os.PathLike)):
         check_format(model)
     if isinstance(model, loading.Classifier) and isinstance(model.loaded, keras.Model):  # the search changes its weights
@@ -209,40 +197,38 @@ def harden(
             loading.load_classifier(model.path, model.interface) if exists else loading.classifier_of(_copy(model.loaded), model.interface)
         )
     copied = _copy(model) if isinstance(model, keras.Model) else model
-    classifier, evaluation_data = _model_and_data(copied, given, run, values)
-    config = HardenConfig(**values_of(values, HardenConfig))
+    classifier, evaluation_data = _model_and_data(copied, given, seed, arguments)
     held_out = [
-        None if one is None else _in_memory(one, run, **_classes(evaluation_data, classifier)) for one in (validation_data, test_data)
+        None if one is None else _in_memory(one, evaluation_data, **_classes(evaluation_data, classifier))
+        for one in (validation_data, test_data)
     ]
     temporary = None if folder else tempfile.TemporaryDirectory()
     used_folder = temporary.name if temporary else folder
     validation, test = held_out
-    return hardening_run.harden(classifier, evaluation_data, config, used_folder, validation=validation, test=test, temporary=temporary)
+    return hardening.harden(classifier, evaluation_data, config, used_folder, validation=validation, test=test, temporary=temporary)
 
 
-@with_python_errors
 def images(count: int, **arguments) -> tuple[np.ndarray, np.ndarray]:
     """Returns the first images of a data set, of all classes, and their labels: float32 [N, H, W, C] in [0, 1] and int64 [N].
 
     Args:
         count: number of images.
-        **arguments: flags by name, such as data="cifar10", evaluation_split="validation".
+        **arguments: fields of `DataConfig`, and evaluation_split and subset: data="cifar10", evaluation_split="validation".
 
     Raises:
-        ValueError: a flag that does not exist or has no effect, or an invalid value.
+        ValueError: an argument that does not exist, or an invalid value.
     """
     if count < 1:
         raise ValueError(f"Expected count >= 1. Received: {count}")
-    arguments = renamed(arguments)
-    run, _ = run_of(arguments)
-    check_used(arguments, {*_DATA, "evaluation_split", "subset"}, "reading images")
-    source = run.data().evaluation_source()
+    chosen: dict[str, typing.Any] = {name: arguments.pop(name) for name in ("evaluation_split", "subset") if name in arguments}
+    (config,) = read(_with_data_names(arguments), DataConfig)
+    (eval_config,) = read(chosen, EvalConfig)
+    source = EvaluationData(config, eval_config).evaluation_source()
     if count > len(source):
         print_note(f"{source.name} ({source.split}) has {len(source)} images, fewer than {count}.")
     return evaluation.first_images(source, count)
 
 
-@with_python_errors
 def attack(
     model: Model,
     images: ArrayLike,
@@ -270,14 +256,14 @@ def attack(
         ValueError: unknown attack or argument; images of another pixel scale than `data_range`; another pixel scale than the declared one
             clearly suits the model better.
     """
-    known, of_model = attacks.options(name), hyperparameters.parameters(loading.ModelInterface).keys()
+    known, of_model = attacks.options(name), parameters(ModelInterface).keys()
     for one in settings.keys() - known - of_model:
         raise unknown(f"argument of the attack {name}", one, known | of_model)
-    interface = values_of(run_of({one: settings.pop(one) for one in of_model & settings.keys()})[1], loading.ModelInterface)
+    interface = _interface({one: settings.pop(one) for one in of_model & settings.keys()})
     radii = settings.get("radius")
     each = [settings] if radii is None else [{**settings, "radius": float(radius)} for radius in np.ravel(radii)]
     attackers = [attacks.ATTACKS[name](**arguments) for arguments in each]
-    classify = _classifier(model, loading.ModelInterface(**interface))
+    classify = _classifier(model, interface)
     given, classes = np.asarray(images), np.asarray(labels)
     unit = data.unit_images(given, data_range, "the attack")
     classify = classify.with_known_outputs(unit[:IMAGES_FOR_OUTPUTS])
@@ -299,7 +285,7 @@ def attack(
 
 def _attacked(attacker, classify, given, unit, labels, data_range):
     """(attacked images [N, H, W, C], an array like `given`, whose values on the [0, 1] scale are `unit`; bool [N]: misclassified)."""
-    scale, offset = (np.array(part) for part in pixel_scale.affine(data_range, "--data_range"))
+    scale, offset = (np.array(part) for part in pixel_scale.affine(data_range, "data_range"))
     if data_range == data.default_range(given):
         attacked = attacker(classify, given, labels).numpy()
     else:
@@ -374,7 +360,7 @@ def _trained_on(model, name):
     card = _card_of(model)
     flags = card.get("flags")
     chosen = flags.get("train_examples") if isinstance(flags, dict) and is_same_data(str(card.get("data", "")), name) else None
-    return {} if chosen is None else {"train_examples": chosen}
+    return {} if chosen is None else {"train_examples": int(chosen)}
 
 
 def _data_of_card(model):
@@ -385,19 +371,40 @@ def _data_of_card(model):
     return str(card["data"])
 
 
-def _named_data(given, arguments):
-    """(arguments with a name for the data, the data by that name or in memory)."""
+def _with_data_names(arguments):
+    """Arguments with names of data sets in place of paths of existing ones."""
+    if not isinstance(arguments.get("data", ""), (str, os.PathLike)):
+        raise ValueError(f"Expected the name of a data set. Received: {type(arguments['data']).__name__}. Try: npz:FILE or folder:DIR")
+    named = {name: data_of(arguments[name]) for name in ("data",) if name in arguments}
+    for name in arguments.keys() & {"shifts", "ood"}:
+        given = arguments[name]
+        named[name] = tuple(
+            map(data_of, given.split(",") if isinstance(given, str) else [given] if isinstance(given, os.PathLike) else given)
+        )
+    return {**arguments, **named}
+
+
+def _interface(arguments):
+    """The interface of a model."""
+    if isinstance(arguments.get("input_range"), (tuple, list)):  # as of methods
+        arguments = {**arguments, "input_range": ",".join(f"{value:g}" for value in arguments["input_range"])}
+    return read(arguments, ModelInterface)[0]
+
+
+def _model_and_data(model, given, seed, arguments):
+    """(the classifier, the evaluation's data) of a model, and data by name or in memory."""
+    interface = _interface({name: arguments[name] for name in parameters(ModelInterface) if name in arguments})
+    arguments = {name: value for name, value in arguments.items() if name not in parameters(ModelInterface)}
     given = data_of(given) if isinstance(given, str | os.PathLike) else given
     name = given if isinstance(given, str) else _IN_MEMORY[isinstance(given, tf.data.Dataset)]
-    return {**arguments, "data": name}, given
-
-
-def _model_and_data(model, given, run, values):
-    """(the classifier, the evaluation's data) of a model and data by name or in memory."""
-    classifier = _classifier(model, loading.ModelInterface(**values_of(values, loading.ModelInterface)))
-    evaluation_data = run.data()
+    config, eval_config = read(_with_data_names({**arguments, "data": name}), DataConfig, EvalConfig)
+    if eval_config.needs_training_set and "train_examples" not in arguments:
+        config = dataclasses.replace(config, **_trained_on(model, name))
+    classifier = _classifier(model, interface)
+    evaluation_data = EvaluationData(config, eval_config, seed)
     if not isinstance(given, str):
-        evaluation_data = dataclasses.replace(evaluation_data, images=_in_memory(given, run, num_classes=classifier.num_classes or 0))
+        images = _in_memory(given, evaluation_data, num_classes=classifier.num_classes or 0)
+        evaluation_data = dataclasses.replace(evaluation_data, images=images)
     return classifier, evaluation_data
 
 
@@ -407,13 +414,13 @@ def _classes(evaluation_data, predict):
     return {"class_names": class_names, "num_classes": predict.num_classes or 0}
 
 
-def _in_memory(given, run, class_names=(), num_classes=0):
+def _in_memory(given, evaluation_data, class_names=(), num_classes=0):
     """The source of arrays or a Dataset."""
-    options = {"data_range": run.data_config.data_range, "class_names": class_names, "num_classes": num_classes}
+    options = {"data_range": evaluation_data.config.data_range, "class_names": class_names, "num_classes": num_classes}
     if isinstance(given, tf.data.Dataset):
-        if given.cardinality() == tf.data.INFINITE_CARDINALITY and run.eval_config.subset:
-            print_note(f"the dataset is endless: evaluated on its first {run.eval_config.subset} examples, in their order.")
-        return data.from_dataset(given, limit=run.eval_config.subset, **options)
+        if given.cardinality() == tf.data.INFINITE_CARDINALITY and evaluation_data.eval_config.subset:
+            print_note(f"the dataset is endless: evaluated on its first {evaluation_data.eval_config.subset} examples, in their order.")
+        return data.from_dataset(given, limit=evaluation_data.eval_config.subset, **options)
     if isinstance(given, (tuple, list)) and len(given) == 2:
         return data.from_arrays(*given, **options)
     if isinstance(given, (str, os.PathLike)):

@@ -40,7 +40,7 @@ COMMANDS = {
     "quickstart": [],
     "evaluate": ["evaluate", "model.keras", "--evaluations=clean,noise,corruptions,perturbations,slices,calibration", *SMALL],
     "confidence": ["evaluate", "model.keras", "--evaluations=clean,corruptions", "--calibrate=temperature", "--abstain_accuracy=0.99",
-                   "--conformal=0.9", "--validation_fraction=0.2", "--shifts=synthetic_digits", "--per_image", *SMALL],
+                   "--conformal=0.9", "--validation_fraction=0.2", "--shifts=synthetic_digits", *SMALL],
     "pgd": ["evaluate", "model.keras", "--evaluations=clean,adversarial,attack_curves", "--attack=pgd", "--attack_radii=linf_8/255,l2_0.5",
             "--attack_subset=100", *SMALL],
     "attack": ["attack", "model.keras", "--attack_radii=linf_4/255", "--attack_subset=50", *SMALL],
@@ -102,7 +102,7 @@ def write(folder: str, inputs: str) -> None:
                 if file.endswith((".json", ".jsonl")):
                     path = os.path.join(place, file)
                     with open(path) as opened:
-                        content = [json.loads(line) for line in opened] if file.endswith(".jsonl") else json.load(opened)
+                        content = [json.loads(line) for line in opened if line.strip()] if file.endswith(".jsonl") else json.load(opened)
                     values[name] |= numbers(content, os.path.relpath(path, os.path.join(folder, name)))
     with open(os.path.join(folder, "values.json"), "w") as file:
         json.dump(values, file, indent=1)

@@ -11,8 +11,8 @@ import scipy.stats
 from benchmarks.timing import machine
 from research.harden.steps import ALTERNATIVES, HARDENED, ROWS, START, Steps
 from tf_robust import evaluation
-from tf_robust.experiments.comparison import read_evaluations, records_in
 from tf_robust.metrics.paired import paired_difference
+from tf_robust.report.comparison import read_evaluations, records_in
 from tf_robust.utils import environment
 from tf_robust.utils.files import read_json
 

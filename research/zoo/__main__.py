@@ -13,8 +13,8 @@ import sys
 import numpy as np
 from absl import app, flags
 
+from tf_robust.cli.flags import parse_arguments
 from tf_robust.evaluation import EvalConfig
-from tf_robust.experiments.flags import parse_arguments
 from tf_robust.saved_models import zoo
 from tf_robust.utils.files import atomic_folder, read_json, write_json
 from tf_robust.utils.hyperparameters import parameters

@@ -11,7 +11,7 @@ from tests.attacks.oracles import SHAPE, Linear, sample_images, wrong
 from tf_robust import attacks, losses
 from tf_robust.attacks.attack import loss_and_gradient
 from tf_robust.attacks.criterion import Criterion
-from tf_robust.experiments import model_checks
+from tf_robust.evaluation import model_checks
 from tf_robust.methods.trades import _Divergence
 from tf_robust.saved_models import loading
 

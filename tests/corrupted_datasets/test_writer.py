@@ -101,7 +101,7 @@ def test_an_empty_source_is_rejected(source, folder):
         ({"chunk_size": 0}, "Expected chunk_size >= 1. Received: 0"),
         ({"shard": "0/3"}, "the first is 1"),
         ({"engine": "spark"}, "Unknown engine"),
-        ({"engine": "beam", "shard": "1/2"}, "Expected --shard=1/1 with Beam"),
+        ({"engine": "beam", "shard": "1/2"}, "Expected shard=1/1 with Beam"),
     ],
 )
 def test_invalid_options_are_rejected(options, message):

@@ -66,5 +66,5 @@ def test_streams_are_refused(source):
         random_access = False
 
     stream = Stream(**{field.name: getattr(source(), field.name) for field in dataclasses.fields(data.ArraySource)})
-    with pytest.raises(ValueError, match="read as a stream. Received: balanced. Try: --class_weights=balanced"):
+    with pytest.raises(ValueError, match="read as a stream. Received: balanced. Try: class_weights=balanced"):
         data.balanced(stream)

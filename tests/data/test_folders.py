@@ -12,11 +12,10 @@ from PIL import Image
 
 from tf_robust import data
 from tf_robust.configs import DataConfig
-from tf_robust.data import folders
+from tf_robust.data import folders, splits
 from tf_robust.data.augment import VIEWS, crop_flip, patch_gaussian
-from tf_robust.experiments import construction
-from tf_robust.experiments.model_checks import print_note
 from tf_robust.ops import image_ops
+from tf_robust.utils.progress import print_note
 
 SIZES = [(40, 40), (31, 57), (64, 33), (24, 90)]  # width, height
 SIDE = 16
@@ -139,7 +138,7 @@ def test_a_validation_folder_precedes_the_fraction(name, with_splits):
 
 def test_validation_without_a_fraction_is_rejected(with_splits):
     assert not data.has_validation(f"folder:{with_splits}")
-    with pytest.raises(ValueError, match="has no validation split. Expected --validation_fraction > 0"):
+    with pytest.raises(ValueError, match="has no validation split. Expected validation_fraction > 0"):
         open_folder(with_splits, "validation")
 
 
@@ -186,7 +185,7 @@ def test_an_empty_class_folder_stays_a_class(with_splits, split):
 
 
 def test_a_class_folder_as_the_root_is_rejected_with_advice(without_splits):
-    with pytest.raises(FileNotFoundError, match=rf"image files, but no subfolders. Try: --data=folder:{without_splits}, if cat is a class"):
+    with pytest.raises(FileNotFoundError, match=rf"image files, but no subfolders. Try: data=folder:{without_splits}, if cat is a class"):
         open_folder(without_splits / "cat", "train")
     with pytest.raises(FileNotFoundError, match="Expected subfolders .* Received: none"):
         (without_splits / "nothing").mkdir()
@@ -195,7 +194,7 @@ def test_a_class_folder_as_the_root_is_rejected_with_advice(without_splits):
 
 def test_a_folder_around_the_class_folders_is_rejected_with_advice(with_splits):
     write(with_splits / "around" / "inner", {"dog": 2, "cat": 2})
-    with pytest.raises(FileNotFoundError, match=f"Try: --data=folder:{with_splits}/around/inner, if its subfolders are the classes"):
+    with pytest.raises(FileNotFoundError, match=f"Try: data=folder:{with_splits}/around/inner, if its subfolders are the classes"):
         open_folder(with_splits / "around", "train")
 
 
@@ -281,7 +280,7 @@ def test_images_of_other_formats_are_named_and_small_ones_noted(without_splits, 
     height, width = (int(np.median([size[axis] for size in SIZES])) for axis in (1, 0))  # as many of each
     assert folders.median_size(source.paths) == (height, width)
     print_note.cache_clear()
-    construction.open_split(DataConfig(data=source.name), "all", 0, seed=0, model_size=())
+    splits.open_split(DataConfig(data=source.name), "all", 0, seed=0, model_size=())
     printed = capsys.readouterr().out
     assert f"enlarged by a factor of about {224 / min(height, width):.1f} (median size {height}x{width})" in printed
     assert "4 images of folder:" in printed and "are not read, such as " in printed and "beside.png" in printed
@@ -369,6 +368,6 @@ def test_classes_without_images_are_noted(with_splits, capsys):
     print_note.cache_clear()
     for file in (with_splits / "test" / "cat").iterdir():
         file.unlink()
-    source = construction.open_split(DataConfig(data=f"folder:{with_splits}"), "test", 0, seed=0, model_size=(SIDE, SIDE))
+    source = splits.open_split(DataConfig(data=f"folder:{with_splits}"), "test", 0, seed=0, model_size=(SIDE, SIDE))
     assert source.class_names == ("cat", "dog") and {*source.labels} == {1}
     assert "1 of the 2 classes of folder:" in (printed := capsys.readouterr().out) and "(test), such as 'cat'" in printed

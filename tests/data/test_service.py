@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.test_cli import main
-from tf_robust import cli, data
+from tests.command_line import main
+from tests.conftest import ROOT
+from tf_robust import data
+from tf_robust.cli import main as cli
 from tf_robust.data import augment, service
 
-COMMAND = [sys.executable, os.path.join(cli.ROOT, "run_experiment.py"), "serve"]
+COMMAND = [sys.executable, os.path.join(ROOT, "run_experiment.py"), "serve"]
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +74,7 @@ def test_training_with_servers_is_equal_and_ends_with_a_message_when_one_dies(se
 
 @pytest.mark.parametrize("address", ["", "nohost", "host:", ":80", "host:0", "host:99999", "host:ten"])
 def test_an_invalid_address_is_rejected(address):
-    with pytest.raises(ValueError, match="Expected --data_service=HOST:PORT"):
+    with pytest.raises(ValueError, match="Expected data_service=HOST:PORT"):
         service.parse_address(address)
 
 
@@ -85,5 +87,5 @@ def test_a_port_in_use_is_rejected():
 
 
 def test_a_server_has_one_address():
-    with pytest.raises(ValueError, match="Expected --data_service=HOST:PORT, the address of this machine for the runs. Received: a:1,b:2"):
+    with pytest.raises(ValueError, match="Expected data_service=HOST:PORT, the address of this machine for the runs. Received: a:1,b:2"):
         main("serve", "--data_service=a:1,b:2")

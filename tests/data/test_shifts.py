@@ -12,7 +12,7 @@ from tf_robust import data, evaluation
 from tf_robust.configs import DataConfig
 from tf_robust.data import shifts
 from tf_robust.data.class_mask import classes_of
-from tf_robust.experiments.evaluation_data import EvaluationData
+from tf_robust.evaluation.evaluation_data import EvaluationData
 
 
 def named(source, names, name="shifted", **changes):
@@ -40,7 +40,7 @@ def test_shifts_are_named_after_their_data(text, expected):
 def test_two_shifts_of_one_name_are_refused():
     with pytest.raises(ValueError, match="Received: 'csv:b/night.csv' and folder:a/night, both 'night'. Try: rename"):
         evaluation.EvalConfig(shifts=("folder:a/night", "csv:b/night.csv"))
-    with pytest.raises(ValueError, match="Expected --shifts with different names. Received: ''"):
+    with pytest.raises(ValueError, match="Expected shifts with different names. Received: ''"):
         evaluation.EvalConfig(shifts=("",))
 
 

@@ -198,12 +198,12 @@ def test_a_validation_split_precedes_the_fraction(root):
 
 def test_validation_without_a_fraction_is_rejected(root):
     assert not data.has_validation("two_splits", root)
-    with pytest.raises(ValueError, match="two_splits has no validation split. Expected --validation_fraction > 0"):
+    with pytest.raises(ValueError, match="two_splits has no validation split. Expected validation_fraction > 0"):
         data.open_source("two_splits", "validation", root)
 
 
 def test_a_stream_has_neither_validation_nor_subsets(stream):
-    with pytest.raises(ValueError, match="Expected --validation_fraction=0. Received: 0.25"):
+    with pytest.raises(ValueError, match="Expected validation_fraction=0. Received: 0.25"):
         stream("two_splits", "train", validation_fraction=0.25)
     with pytest.raises(ValueError, match="read as a stream, for 5 examples"):
         stream("two_splits", "train", examples=5)

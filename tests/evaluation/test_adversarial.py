@@ -97,9 +97,9 @@ def test_each_attack_has_its_own_measure(linear, source):
 
 
 @pytest.mark.parametrize("text, message", [
-    ("4/255", "Received: '4/255', without a norm. Try: --attack_radii=linf_4/255$"),
-    ("4", "Received: '4', without a norm. Try: --attack_radii=linf_4/255$"),
-    ("0.5", "Try: --attack_radii=linf_0.5$"),
+    ("4/255", "Received: '4/255', without a norm. Try: attack_radii=linf_4/255$"),
+    ("4", "Received: '4', without a norm. Try: attack_radii=linf_4/255$"),
+    ("0.5", "Try: attack_radii=linf_0.5$"),
     ("l2_x", "Expected a threat NORM_RADIUS, such as l2_0.5 or linf_8/255. Received: 'l2_x'$"),
     ("linf_1/0", "Received: 'linf_1/0'$"),
     ("l3_1", "Unknown norm: 'l3'"),
@@ -140,7 +140,7 @@ def test_radii_of_curves_are_checked(linear, source):
     with pytest.raises(ValueError, match="Try: 8/255, as in linf_8/255"):
         evaluated(linear, source, evaluations=("attack_curves",), curve_attacks=("plb_linf",), attack_radii=("linf_8",))
     curve = {"evaluations": ("attack_curves",), "curve_attacks": ("plb_l2",)}
-    with pytest.raises(ValueError, match="Received: linf_8/255 with --curve_attacks=plb_l2. Try: --curve_attacks=plb_l2,pgd_linf"):
+    with pytest.raises(ValueError, match="Received: linf_8/255 with curve_attacks=plb_l2. Try: curve_attacks=plb_l2,pgd_linf"):
         evaluation.EvalConfig(**curve, attack_radii=("l2_0.5", "linf_8/255"))
     evaluation.EvalConfig(**curve)  # the default radii have both norms
     evaluation.EvalConfig(**{**curve, "evaluations": ("adversarial", "attack_curves")}, attack_radii=("linf_8/255",))

@@ -8,7 +8,7 @@ import pytest
 from tf_robust import data, evaluation
 from tf_robust.data import toy
 from tf_robust.evaluation import boundary
-from tf_robust.experiments import figures
+from tf_robust.report import model_figures
 
 
 def logits_of(function):
@@ -104,9 +104,11 @@ def test_boundary_measures_and_figure(tmp_path):
     assert list(rows) == ["clean", "boundary/length", "boundary/gradient"]
     assert rows["boundary/length"] == pytest.approx(2.2 * np.pi, rel=1e-3)
     assert 0.7 < rows["clean"] < 1
-    ((path, caption),) = figures.of_boundaries(str(tmp_path), {"row": {record["set"]: record for record in records}}, (source, source))
+    ((path, caption),) = model_figures.of_boundaries(
+        str(tmp_path), {"row": {record["set"]: record for record in records}}, (source, source)
+    )
     assert path.endswith("boundaries.png") and "boundaries" in caption
-    assert figures.of_boundaries(str(tmp_path), {"row": {}}, ()) == []
+    assert model_figures.of_boundaries(str(tmp_path), {"row": {}}, ()) == []
     assert evaluation.card_of(source, eval_config, None)["boundary"]["grid"] == boundary.GRID
 
 

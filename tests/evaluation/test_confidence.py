@@ -119,7 +119,7 @@ def test_bad_input_is_named():
         _evaluate(evaluation.EvalConfig(("clean",), calibrate="temperature"), one_class)
     with pytest.raises(ValueError, match=r"abstain_accuracy in \(0, 1\)"):
         evaluation.EvalConfig(abstain_accuracy=1.0)
-    with pytest.raises(ValueError, match="Received: 95. Try: --abstain_accuracy=0.95$"):
+    with pytest.raises(ValueError, match="Received: 95. Try: abstain_accuracy=0.95$"):
         evaluation.EvalConfig(abstain_accuracy=95.0)
-    with pytest.raises(ValueError, match="Expected --evaluation_split=test"):
+    with pytest.raises(ValueError, match="Expected evaluation_split=test"):
         evaluation.EvalConfig(conformal=0.9, evaluation_split="validation")

@@ -176,10 +176,10 @@ def test_means_over_corruptions_are_over_the_chosen_severities(source):
     np.testing.assert_allclose(rows["corruptions/fog"].value, np.mean([which["fog", s] for s in (1, 4)]))
     assert "corruptions/fog/4" in rows and "corruptions/fog/3" not in rows
     assert "corruptions/mce" not in rows  # AlexNet's errors are over all five
-    with pytest.raises(ValueError, match="Expected --severities of 1 to 5 in increasing order. Received: 3,1"):
+    with pytest.raises(ValueError, match="Expected severities of 1 to 5 in increasing order. Received: 3,1"):
         EvalConfig(severities=(3, 1))
     for severities in ((), (0, 1), (1, 1), (5, 6)):
-        with pytest.raises(ValueError, match="Expected --severities of 1 to 5"):
+        with pytest.raises(ValueError, match="Expected severities of 1 to 5"):
             EvalConfig(severities=severities)
 
 
@@ -304,7 +304,7 @@ def test_empty_sets_and_invalid_settings_raise():
         with pytest.raises(ValueError, match=f"Expected each value of --{next(iter(repeated))} once. Received: .* 2 times"):
             EvalConfig(**repeated)
     for floor in ("-0.1", "nan", "none"):
-        with pytest.raises(ValueError, match="Expected --nun_floor to be auto or a number >= 0"):
+        with pytest.raises(ValueError, match="Expected nun_floor to be auto or a number >= 0"):
             EvalConfig(nun_floor=floor)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tf_robust import data, evaluation, metrics
 from tf_robust.configs import DataConfig
-from tf_robust.experiments import construction
+from tf_robust.data import splits
 from tf_robust.saved_models.embeddings import with_embedding
 from tf_robust.saved_models.loading import ModelInterface, classifier_of
 from tf_robust.utils.arrays import decoded
@@ -61,7 +61,7 @@ def test_embedding_of_a_keras_model_is_the_input_of_its_last_dense_layer():
 
 def test_other_data_may_have_more_classes(source, tmp_path):
     np.savez(tmp_path / "many.npz", x=_others().images, y=np.arange(40) + 60)
-    opened = construction.open_other(DataConfig(), f"npz:{tmp_path}/many.npz", source(60, split="test"))
+    opened = splits.open_other(DataConfig(), f"npz:{tmp_path}/many.npz", source(60, split="test"))
     assert len(opened) == 40 and opened.num_classes == 100
 
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tf_robust import corruptions, evaluation, metrics
 from tf_robust.evaluation import per_image
-from tf_robust.experiments import comparison
+from tf_robust.report import comparison
 from tf_robust.utils.files import write_json
 
 

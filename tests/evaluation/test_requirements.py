@@ -19,7 +19,7 @@ def test_bounds_that_measures_can_have():
     required = "clean>=1,clean>=0,corruptions/mce<=90,calibration/nll<=2"
     evaluation.check_requirements(evaluation.parse_requirements(required), config)
     evaluation.check_requirements(evaluation.parse_requirements("deployed/bytes<=1000000"), config, deployed=True)
-    with pytest.raises(ValueError, match="Received: deployed/bytes, of the files of --formats"):
+    with pytest.raises(ValueError, match="Received: deployed/bytes, of the files of formats"):
         evaluation.check_requirements(evaluation.parse_requirements("deployed/bytes<=1000000"), config)
 
 
@@ -67,9 +67,9 @@ def test_outcomes_are_cases_of_junit(tmp_path):
         ("clean>=-0.1", ("clean",), "from 0 to 1 for clean, a fraction. Received: clean>=-0.1$"),
         ("corruptions/fog/3>=1.5", ("corruptions",), "Received: corruptions/fog/3>=1.5. Try: --require='corruptions/fog/3>=0.015'"),
         ("corruptions/mean_15>=0.5", ("clean", "corruptions"), "Did you mean 'corruptions/mean15'"),
-        ("corruptions/mean15>=0.5", ("clean", "noise"), "with --evaluations=clean,noise. Try: --evaluations=clean,noise,corruptions"),
-        ("robust/linf_8/255>=0.1", ("clean",), "Try: --evaluations=clean,adversarial"),
-        ("classes/worst>=0.1", ("clean",), "Try: --evaluations=clean,slices"),
+        ("corruptions/mean15>=0.5", ("clean", "noise"), "with evaluations=clean,noise. Try: evaluations=clean,noise,corruptions"),
+        ("robust/linf_8/255>=0.1", ("clean",), "Try: evaluations=clean,adversarial"),
+        ("classes/worst>=0.1", ("clean",), "Try: evaluations=clean,slices"),
     ],
 )
 def test_required_measures_that_no_evaluation_gives_are_refused(required, evaluations, message):
@@ -98,10 +98,10 @@ def test_required_measures_without_their_flag_are_refused(required, advice):
     [
         ("calibrated/ece<=1,conformal/size<=9,abstention/shift/night/accuracy>=0,ood/svhn/knn/fpr95<=1,shift/night>=0", ""),
         ("conformal/severity_3/coverage>=0.8", ""),
-        ("conformal/severity_5/coverage>=0.8", "Try: --severities=2,3,5"),
-        ("calibrated/temperature<=3", "Try: --calibrate=temperature"),
-        ("calibrated/shift/rain/ece<=1", "Try: --shifts=folder:data/night,rain"),
-        ("ood/texture/auroc>=0.9", "Try: --ood=svhn,texture"),
+        ("conformal/severity_5/coverage>=0.8", "Try: severities=2,3,5"),
+        ("calibrated/temperature<=3", "Try: calibrate=temperature"),
+        ("calibrated/shift/rain/ece<=1", "Try: shifts=folder:data/night,rain"),
+        ("ood/texture/auroc>=0.9", "Try: ood=svhn,texture"),
         ("conformal/severity_6/coverage>=0.8", "measure in --require"),
         ("conformal/size_of/coverage>=0.8", "measure in --require"),
     ],
@@ -114,7 +114,7 @@ def test_required_measures_of_given_flags(required, message):
 
 
 def test_measures_at_a_severity_need_corruptions():
-    with pytest.raises(ValueError, match="Try: --evaluations=clean,corruptions"):
+    with pytest.raises(ValueError, match="Try: evaluations=clean,corruptions"):
         evaluation.check_requirements([("conformal/severity_3/size", "<=", 3.0)], evaluation.EvalConfig(("clean",), conformal=0.9))
 
 
@@ -160,8 +160,8 @@ def test_measures_that_other_options_give_are_refused(names, options):
 
 def test_a_message_names_all_options_that_a_measure_needs():
     message = (
-        "Received: robust/pgd/linf_2/255 with --evaluations=clean --attack=autoattack --attack_radii=l2_0.5. "
-        "Try: --evaluations=clean,adversarial --attack=autoattack,pgd --attack_radii=l2_0.5,linf_2/255$"
+        "Received: robust/pgd/linf_2/255 with evaluations=clean attack=autoattack attack_radii=l2_0.5. "
+        "Try: evaluations=clean,adversarial attack=autoattack,pgd attack_radii=l2_0.5,linf_2/255$"
     )
     with pytest.raises(ValueError, match=message):
         evaluation.check_measures(["robust/pgd/linf_2/255"], evaluation.EvalConfig(("clean",), attack_radii=("l2_0.5",)), "--require")

@@ -18,8 +18,10 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 import tf_robust as tfr
+from tests.conftest import ROOT
 from tests.corrupted_datasets import sets
-from tf_robust import cli, corruptions, data, evaluation
+from tf_robust import corruptions, data, evaluation
+from tf_robust.cli import main as cli
 from tf_robust.corrupted_datasets import reader, writer
 from tf_robust.corrupted_datasets.generator import CorruptionConfig
 from tf_robust.data import tfds_sets
@@ -299,8 +301,8 @@ def test_memory_does_not_hold_the_logits(tmp_path):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"adaptation": "batch_norm"}, "Received: --adaptation=batch_norm. Try: two commands"),
-        ({"calibrate": "temperature", "conformal": 0.9}, "at once. Received: --calibrate=temperature, --conformal=0.9. Try"),
+        ({"adaptation": "batch_norm"}, "Received: adaptation=batch_norm. Try: two commands"),
+        ({"calibrate": "temperature", "conformal": 0.9}, "at once. Received: calibrate=temperature, conformal=0.9. Try"),
     ],
 )
 def test_evaluations_of_all_images_at_once_are_refused(options, message):
@@ -356,7 +358,7 @@ def test_processes_share_the_shards_of_one_set_including_those_of_a_killed_proce
         path = tmp_path / folder / "measured.jsonl"
         path.parent.mkdir(exist_ok=True)
         with open(output, "w") as file:
-            return subprocess.Popen([sys.executable, "-c", WORKER, str(path)], stdout=file, stderr=subprocess.DEVNULL, cwd=cli.ROOT)
+            return subprocess.Popen([sys.executable, "-c", WORKER, str(path)], stdout=file, stderr=subprocess.DEVNULL, cwd=ROOT)
 
     workers = [start(output, "shared") for output in outputs]
     while not all(output.read_text() for output in outputs):

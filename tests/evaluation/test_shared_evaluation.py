@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from tf_robust import cli
+from tests.conftest import ROOT
+from tf_robust.cli import main as cli
 from tf_robust.evaluation import read_records
 from tf_robust.evaluation.set_locks import SetLocks
 
@@ -29,7 +30,7 @@ print(json.dumps(records))
 
 def start_worker(path, output):
     with open(output, "w") as file:
-        return subprocess.Popen([sys.executable, "-c", MEASURE, path], stdout=file, stderr=subprocess.DEVNULL, cwd=cli.ROOT)
+        return subprocess.Popen([sys.executable, "-c", MEASURE, path], stdout=file, stderr=subprocess.DEVNULL, cwd=ROOT)
 
 
 @pytest.mark.slow
@@ -61,7 +62,7 @@ def test_a_set_is_locked_by_one_process_until_it_is_released_or_the_process_ends
         "with locks.try_lock('a') as a, locks.try_lock('b') as b: print(a, b, flush=True); sys.stdin.read()"
     )
     with ours.try_lock("a") as first:
-        other = subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=cli.ROOT)
+        other = subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         assert first and other.stdout.readline().split() == ["False", "True"]
     with ours.try_lock("a") as again, ours.try_lock("b") as theirs:
         assert again and not theirs

@@ -8,7 +8,7 @@ import tf_robust as tfr
 from tests.attacks.oracles import SHAPE, Linear, sample_images
 from tf_robust import data, evaluation, report
 from tf_robust.evaluation import smoothing
-from tf_robust.experiments import figures
+from tf_robust.report import model_figures
 from tf_robust.utils.arrays import decoded
 
 SIGMA = 0.2
@@ -204,10 +204,10 @@ def test_abstention_everywhere_is_explained(source):
         ({"smoothing_samples": 0}, "smoothing_samples from 1"),
         ({"certified_radii": ()}, "certified_radii >= 0"),
         ({"certified_radii": (-1.0,)}, "certified_radii >= 0"),
-        ({"smoothing_samples": 9, "certified_radii": (0.0,)}, "nothing can be certified. Try: --smoothing_samples=10$"),
+        ({"smoothing_samples": 9, "certified_radii": (0.0,)}, "nothing can be certified. Try: smoothing_samples=10$"),
         ({"smoothing_samples": 100, "certified_radii": (0.0, 0.5, 0.6)}, "the largest radius that can be certified is 0.3001"),
-        ({"certified_radii": (5.0,)}, "Try: smaller --certified_radii, or --smoothing_sigma=1.9 for a model trained with that noise"),
-        ({"smoothing_samples": 100, "certified_radii": (0.5,)}, "Try: --smoothing_samples=1109, or --smoothing_sigma=0.34 for a model"),
+        ({"certified_radii": (5.0,)}, "Try: smaller certified_radii, or smoothing_sigma=1.9 for a model trained with that noise"),
+        ({"smoothing_samples": 100, "certified_radii": (0.5,)}, "Try: smoothing_samples=1109, or smoothing_sigma=0.34 for a model"),
     ],
 )
 def test_bad_configurations_are_refused(settings, message):
@@ -238,7 +238,7 @@ def test_models_without_gradients_are_certified_but_not_attacked_and_compared_pe
         _, values = per_image(plain.evaluation, name)
         assert values.mean() == pytest.approx(plain.values[name]) and len(values) == 40
     assert per_image(plain.evaluation, "certified/abstained") is None
-    (chart,) = figures.of_certified(
+    (chart,) = model_figures.of_certified(
         {"plain": evaluation.own_records(plain.evaluation, evaluation.read_records(f"{plain.folder}/measured.jsonl"))}
     )
     dots = {value["radius"]: value["accuracy"] for value in chart.spec["data"]["values"] if value["kind"] == "PGD"}

@@ -7,11 +7,13 @@ import shutil
 import numpy as np
 import pytest
 
-from tests.test_cli import little_drawn, main  # noqa: F401
+from tests.command_line import main
+from tests.test_cli import little_drawn  # noqa: F401
 from tf_robust import api
-from tf_robust.experiments import comparison, evaluated_model, modes, run
-from tf_robust.experiments.flags import parse_arguments
-from tf_robust.experiments.runs import runs_of, warn_of_unused_flags
+from tf_robust.cli import commands
+from tf_robust.report import comparison
+from tf_robust.report.evaluated_model import EvaluatedModel
+from tf_robust.runs import run
 from tf_robust.training import loop
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -62,16 +64,13 @@ def test_a_suite_is_refused_whose_rows_have_images_of_other_sizes(tmp_path):
 
 def test_a_wrong_value_in_a_row_names_its_file(tmp_path):
     (tmp_path / "plain.flags").write_text("--data=digits\n--epochs=0")
-    with pytest.raises(ValueError, match="plain.flags: Expected --epochs >= 1. Received: 0"):
+    with pytest.raises(ValueError, match="plain.flags: Expected epochs >= 1. Received: 0"):
         main("suite", str(tmp_path))
 
 
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        (("train", "--require=clean>=0.99"), "--require belongs to the commands evaluate and attack. Received: train"),
-        (("suite", "flags/fcl/table1", "--baseline=xe"), "--baseline belongs to the command report. Received: suite"),
-        (("train", "--trials=3"), "--trials belongs to the command sweep. Received: train"),
         (
             ("sweep", "label_fraction=0.5,1", *DIGITS),
             "Expected axes that leave the validation images .* Received: label_fraction. Try: a f",
@@ -79,28 +78,9 @@ def test_a_wrong_value_in_a_row_names_its_file(tmp_path):
         (("sweep", "image_size=16,28;nun_floor=0.1,0.2", *DIGITS), "Received: image_size, nun_floor. Try"),
     ],
 )
-def test_flags_of_other_commands_and_axes_without_a_comparison_are_refused(arguments, said):
+def test_axes_without_a_comparison_are_refused(arguments, said):
     with pytest.raises(ValueError, match=said):
         main(*arguments)
-
-
-@pytest.mark.parametrize(
-    "given, names",
-    [
-        (
-            "--momentum=0.5 --nesterov --decay_epochs=1,2 --decay_factor=0.5 --init_head",
-            "momentum nesterov decay_epochs decay_factor init_head",
-        ),
-        ("--optimizer=sgd --momentum=0.5 --schedule=steps --decay_epochs=1,2 --decay_rate=0.5", "decay_rate"),
-        ("--momentum=0.9 --decay_rate=0.89", ""),  # the defaults, as in flags.txt
-        ("--select=corruptions/fog --severities=3 --attack_queries=7", "attack_queries"),
-        ("--severities=1,2,3,4,5", ""),
-    ],
-)
-def test_flags_of_training_without_effect_are_reported(given, names, caplog):
-    values = parse_arguments(["--data=digits", *given.split()])
-    warn_of_unused_flags(values, runs_of(values, "row"))
-    assert {message.split()[0] for message in caplog.messages} == {f"--{name}" for name in names.split()}
 
 
 def test_the_record_of_a_finished_run_survives_a_failure(copied, capsys):
@@ -247,14 +227,13 @@ def test_trainings_without_evaluation_continue_after_one_that_failed(tmp_path, m
     assert f"Model:   {tmp_path}/seed_1/saved_model" in said and "seed_0/saved_model" not in said
 
 
-def test_a_report_notes_flags_without_effect_and_a_report_that_it_replaces(finished, tmp_path, monkeypatch, capsys, caplog):
+def test_a_report_notes_a_report_that_it_replaces(finished, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    main("report", finished, "--epochs=5")
-    assert "No effect on a report: --epochs" in caplog.text and "replaces" not in capsys.readouterr().out
-    main("report", finished, "--epochs=5")
-    assert "replaces" not in capsys.readouterr().out
+    for _ in range(2):
+        main("report", finished, "--baseline=low")
+        assert "replaces" not in capsys.readouterr().out
     main("report", finished)
-    assert f"replaces the report of another command (python run_experiment.py report {finished} --epochs=5)" in capsys.readouterr().out
+    assert f"replaces the report of another command (python run_experiment.py report {finished} --baseline=low)" in capsys.readouterr().out
 
 
 def test_a_run_in_training_is_not_evaluated(tmp_path):
@@ -267,8 +246,8 @@ def test_an_interrupted_evaluation_exits_as_after_ctrl_c(finished, monkeypatch, 
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(evaluated_model.model_evaluation, "evaluate_file", interrupt)
-    with pytest.raises(SystemExit) as ended, modes.friendly_errors():
+    monkeypatch.setattr(EvaluatedModel, "evaluate", interrupt)
+    with pytest.raises(SystemExit) as ended, commands.friendly_errors():
         main("evaluate", finished)
     assert ended.value.code == 130 and "Stopped. The same command continues" in capsys.readouterr().out
 

@@ -1,4 +1,4 @@
-"""The commands of the command line: what arguments mean, their previous form with --mode, and quick answers to mistakes."""
+"""The commands of the command line: what arguments mean, and quick answers to mistakes."""
 
 import importlib.util
 import json
@@ -10,12 +10,15 @@ import sys
 import keras
 import pytest
 
-from tests.test_cli import SMALL, little_drawn, main, sample_images, trained  # noqa: F401
-from tf_robust import cli
+from tests.command_line import main, options_of
+from tests.conftest import ROOT
+from tests.test_cli import SMALL, little_drawn, sample_images, trained  # noqa: F401
+from tf_robust.cli import build, command_line
+from tf_robust.cli import main as cli
+from tf_robust.cli.command_line import COMMANDS, read_command
+from tf_robust.cli.flags import parse
 from tf_robust.evaluation import recording
-from tf_robust.experiments import commands, locations
-from tf_robust.experiments.commands import parse_command
-from tf_robust.experiments.flags import given_values, parse_arguments
+from tf_robust.runs import locations
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -29,9 +32,9 @@ def read(path):
     "line, name, expected",
     [
         ("", "suite", {"suite": "flags/quickstart"}),
-        ("--workdir=x --seed=3", "suite", {"suite": "flags/quickstart", "workdir": "x", "seeds": (3,)}),
+        ("--workdir=x --seeds=3", "suite", {"suite": "flags/quickstart", "workdir": "x", "seeds": (3,)}),
         ("--seeds=1,2", "suite", {"suite": "flags/quickstart", "seeds": (1, 2)}),
-        ("--epochs=3 --seed=3", "train", {"epochs": 3, "seeds": (3,)}),
+        ("--epochs=3 --seeds=3", "train", {"epochs": 3, "seeds": (3,)}),
         ("train", "train", {}),
         ("--data=digits train --epochs=2", "train", {"data": "digits", "epochs": 2}),
         ("evaluate flags --data=digits", "evaluate", {"saved_model": "flags", "data": "digits"}),
@@ -44,63 +47,29 @@ def read(path):
         ("suite flags/fcl/table1 --seeds=0", "suite", {"suite": "flags/fcl/table1", "seeds": (0,)}),
         ("suite --suite=flags/fcl/table1", "suite", {"suite": "flags/fcl/table1"}),
         ("sweep epochs=1,2;batch_size=3,4", "sweep", {"sweep": "epochs=1,2;batch_size=3,4"}),
-        ("--sweep=epochs=1,2", "sweep", {"sweep": "epochs=1,2"}),
         ("report flags tests --workdir=x", "report", {"runs": ("flags", "tests"), "workdir": "x"}),
         ("report --runs=flags,tests", "report", {"runs": ("flags", "tests")}),
         ("list methods", "list", {"section": "methods"}),
-        ("--list", "list", {"list": True}),
         ("serve --data_service=a:1", "serve", {"data_service": ("a:1",)}),
     ],
 )
 def test_what_a_command_line_means(line, name, expected, monkeypatch):
-    monkeypatch.chdir(cli.ROOT)
-    command, values = parse_command(line.split())
-    given = given_values(values)
-    assert command.name == name and {flag: given[flag] for flag in expected} == expected
-    assert "attack" in line or given == expected
+    monkeypatch.chdir(ROOT)
+    command, options = read_command(line.split())
+    assert command.name == name and {flag: options[flag] for flag in expected} == expected
+    assert "attack" in line or options.given == expected
 
 
 def test_a_folder_with_a_comma_in_its_name_is_one_folder(tmp_path):
     os.makedirs(tmp_path / "a=1,b=2")
-    assert list(parse_command(["report", f"{tmp_path}/a=1,b=2"])[1].runs) == [f"{tmp_path}/a=1,b=2"]
-
-
-@pytest.mark.parametrize(
-    "line, name, present",
-    [
-        ("--mode=evaluate --saved_model=flags --data=digits", "evaluate", "evaluate flags --data=digits"),
-        ("--mode=run --epochs=2", "train", "train --epochs=2"),
-        ("--mode=train --data=digits --evaluations=clean", "train", "train --evaluations=none --data=digits"),
-        ("--seeds=0 --mode=suite --suite=flags/fcl/table1", "suite", "suite flags/fcl/table1 --seeds=0"),
-        ("--mode=report --runs=flags", "report", "report flags"),
-        ("--mode=corrupt --data=digits", "corrupt", "corrupt digits"),
-        ("--mode=serve --data_service=a:1", "serve", "serve --data_service=a:1"),
-    ],
-)
-def test_a_mode_warns_with_the_command_that_does_the_same(line, name, present, monkeypatch, caplog):
-    monkeypatch.chdir(cli.ROOT)
-    monkeypatch.setattr(sys, "argv", ["tf-robust"])
-    with caplog.at_level(logging.WARNING):
-        command, before = parse_command(line.split())
-    assert caplog.messages == [f"--mode will be removed in the next release. Type: tf-robust {present}"] and command.name == name
-    again, after = parse_command(present.split())
-    assert again == command and given_values(after).items() == {k: v for k, v in given_values(before).items() if k != "mode"}.items()
-
-
-def test_a_flagfile_of_the_previous_version_evaluates(tmp_path):
-    (tmp_path / "row.flags").write_text("--mode=evaluate\n--workdir=runs/x\n")
-    for arguments in ([f"--flagfile={tmp_path}/row.flags"], ["evaluate", "--flagfile", f"{tmp_path}/row.flags"]):
-        command, values = parse_command(arguments)
-        assert (command.name, values.workdir) == ("evaluate", "runs/x")
-    with pytest.raises(ValueError, match="Expected one command. Received: train and --mode=evaluate"):
-        parse_command(["train", f"--flagfile={tmp_path}/row.flags"])
+    assert read_command(["report", f"{tmp_path}/a=1,b=2"])[1]["runs"] == (f"{tmp_path}/a=1,b=2",)
 
 
 def test_a_flagfile_of_the_package_is_found_from_another_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arguments = ["train", "--flagfile=flags/fcl/table1/fcl.flags"]
-    _, values = parse_command(arguments)
-    assert values.method == "fcl" and locations.resolve_workdir(values, arguments, cli.ROOT)[:2] == ("runs/fcl_table1/fcl", "fcl")
+    options = options_of(*arguments)
+    assert options["method"] == "fcl" and build.row_of(options, arguments)[:2] == ("runs/fcl_table1/fcl", "fcl")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +83,7 @@ def test_a_flagfile_of_the_package_is_found_from_another_folder(tmp_path, monkey
         ("attack flags --data=digits --evaluations=none", "Expected evaluations with attack. Received: --evaluations=none"),
         ("train --evaluations=none,clean", "Received: --evaluations=none,clean"),
         ("suite flags/fcl/table1 --evaluations=none", "Expected evaluations with suite"),
-        ("train --saved_model=m.keras", "--saved_model has no effect on training. Try: tf-robust evaluate m.keras"),
+        ("train --saved_model=m.keras", "Unknown flag --saved_model"),
         ("{}/model.keras", "Try: tf-robust evaluate .*/model.keras --data=NAME"),
         ("{}/seeds/seed_0", "Try: tf-robust evaluate .*/seeds/seed_0$"),
         ("flags/fcl/table1", "Try: tf-robust suite flags/fcl/table1"),
@@ -122,20 +91,19 @@ def test_a_flagfile_of_the_package_is_found_from_another_folder(tmp_path, monkey
         ("train flags/fcl/table1/fcl.flags", "Try: --flagfile=flags/fcl/table1/fcl.flags"),
         ("train {}", "Try: --data=folder:"),
         ("report {}/seed", "which matches none. Did you mean '.*/seeds'"),
-        ("sweep epoch=1,2", "Unknown flag to sweep: 'epoch'. Did you mean 'epochs'"),
-        ("evaluate zoo:digits/lenet_augmix --dry_run", "--dry_run has no effect on evaluate.*Try: --subset=100"),
+        ("evaluate zoo:digits/lenet_augmix --dry_run", "Unknown flag --dry_run"),
         ("sweep", "Expected GRID"),
-        ("list method", "Unknown section: 'method'. Did you mean 'methods'"),
+        ("list method", "Unknown value of section: 'method'. Did you mean 'methods'"),
     ],
 )
 def test_arguments_that_make_no_sense_are_answered_with_what_to_type(line, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(cli.ROOT)
+    monkeypatch.chdir(ROOT)
     (tmp_path / "model.keras").write_text("")
     for seed in (0, 1):
         os.makedirs(tmp_path / "seeds" / f"seed_{seed}")
         (tmp_path / "seeds" / f"seed_{seed}" / "flags.txt").write_text("--data=digits\n")
     with pytest.raises((ValueError, FileNotFoundError), match=message) as raised:
-        parse_command(line.format(tmp_path).split())
+        read_command(line.format(tmp_path).split())
     assert len(str(raised.value).splitlines()) == 1
 
 
@@ -150,12 +118,12 @@ def test_a_missing_package_is_named_with_its_extra(line, module, advice, monkeyp
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == module else find_spec(name, *rest))
     with pytest.raises(ValueError, match=f"Expected the package {module} .* Not installed. Try: {advice}"):
-        parse_command(line.split())
+        read_command(line.split())
 
 
 def test_positional_arguments_are_refused_where_only_flags_are_read():
     with pytest.raises(ValueError, match="Unrecognized argument 'train'"):
-        parse_arguments(["train"])
+        parse(COMMANDS["train"].parameters(), ["train"])
 
 
 def test_a_run_without_evaluations_is_evaluated_later_on_its_data(sample_images, tmp_path):  # noqa: F811
@@ -236,4 +204,4 @@ def test_the_program_is_named_as_it_was_called(monkeypatch):
         ("/x/pytest/__main__.py", "python run_experiment.py list"),
     ):
         monkeypatch.setattr(sys, "argv", [argv0])
-        assert commands.command("list") == expected
+        assert command_line.command("list") == expected

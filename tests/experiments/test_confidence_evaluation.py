@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.test_cli import little_drawn, main  # noqa: F401
+from tests.command_line import main
+from tests.test_cli import little_drawn  # noqa: F401
 from tf_robust import api, data, evaluation, metrics
 from tf_robust.configs import DataConfig
 from tf_robust.data.subsets import three_ways, without_validation
-from tf_robust.experiments.model_checks import with_validation_of_card
+from tf_robust.evaluation.model_checks import with_validation_of_card
 from tf_robust.saved_models import deployed_files
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
 
@@ -157,7 +158,7 @@ def test_confidence_is_fitted_on_the_validation_images_of_the_training(tmp_path,
     parts = [data.open_source(named.removeprefix("--data="), split, validation_fraction=0.2) for split in ("train", "validation")]
     trained, held_out = parts
     assert card["fingerprint"] == held_out.fingerprint() and not {*trained.positions} & {*held_out.positions}
-    with pytest.raises(ValueError, match=r"Expected --validation_fraction <= 0.2.*Received: 0.3"):
+    with pytest.raises(ValueError, match=r"Expected validation_fraction <= 0.2.*Received: 0.3"):
         main("evaluate", os.path.join(run, "saved_model"), "--evaluation_split=test", *flags, "--validation_fraction=0.3")
 
 
@@ -168,7 +169,7 @@ def test_a_fraction_of_data_without_splits_is_for_the_fit_and_all_others_for_the
     np.savez(tmp_path / "data.npz", images=(255 * images).astype(np.uint8), labels=labels)
     name, folder = f"npz:{tmp_path}/data.npz", str(tmp_path / "run")
     flags = (f"--data={name}", "--evaluations=clean", "--calibrate=temperature", f"--subset={subset}", f"--workdir={folder}")
-    with pytest.raises(ValueError, match="Expected a validation part.* Try: --validation_fraction=0.1, which evaluates on all others"):
+    with pytest.raises(ValueError, match="Expected a validation part.* Try: validation_fraction=0.1, which evaluates on all others"):
         main("evaluate", str(tmp_path / "model.keras"), *flags)
     capsys.readouterr()
     main("evaluate", str(tmp_path / "model.keras"), *flags, "--validation_fraction=0.2")
@@ -200,7 +201,7 @@ def test_a_fraction_of_images_in_memory_is_for_the_fit():
 @pytest.mark.parametrize("name, recorded, given, expected", [
     ("mnist", "0.1", 0.0, 0.1),  # of the training
     ("mnist", "0.1", 0.05, 0.05),  # a part of them
-    ("mnist", "0.1", 0.2, "Expected --validation_fraction <= 0.1"),
+    ("mnist", "0.1", 0.2, "Expected validation_fraction <= 0.1"),
     ("mnist", "0.0", 0.1, "trained on all training images"),
     ("digits", "0.0", 0.0, 0.0),  # a split of its own
     ("cifar10", "0.0", 0.1, 0.1),  # other data than those of the training

@@ -4,16 +4,14 @@ import types
 import numpy as np
 import pytest
 
+from tests.command_line import main, runs_of
 from tf_robust import data, models
-from tf_robust.experiments import dry_run, modes
+from tf_robust.runs import dry_run
 
 
 def test_a_row_is_estimated_without_files(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    values = modes.parse_arguments(
-        ["--data=digits", "--epochs=3", "--batch_size=100", "--method=gaussian", "--evaluations=clean", "--seeds=0,1", "--dry_run"]
-    )
-    modes.train(values, [])
+    main(*"train --data=digits --epochs=3 --batch_size=100 --method=gaussian --evaluations=clean --seeds=0,1 --dry_run".split())
     said = capsys.readouterr().out
     row = said.split("\n\n")[1].splitlines()[1].split()
     assert row[0] == "gaussian" and int(row[1].replace(",", "")) == models.build("lenet", (28, 28, 1), 10).count_params()
@@ -87,8 +85,7 @@ def test_progress_of_a_large_step_is_printed(monkeypatch, capsys):
     monkeypatch.setattr(dry_run, "_LARGE", 1e6)
     monkeypatch.setattr(dry_run, "_SMALL", 1e6)
     monkeypatch.setattr(dry_run, "SECONDS", 0.0)
-    values = modes.parse_arguments(["--data=digits", "--batch_size=100", "--evaluations=clean", "--train_examples=200", "--dry_run"])
-    modes.train(values, [])
+    main("train", "--data=digits", "--batch_size=100", "--evaluations=clean", "--train_examples=200", "--dry_run")
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(": ", 1)[1] for line in lines if line.endswith(" ...")] == [
         "building the model ...",
@@ -101,8 +98,7 @@ def test_progress_of_a_large_step_is_printed(monkeypatch, capsys):
 
 def test_validation_images_and_those_of_other_classes_are_counted():
     def frames(*flags):
-        values = modes.parse_arguments(["--data=digits", "--evaluations=clean", *flags])
-        return dry_run.count_frames(modes.runs_of(values, "row")[0])
+        return dry_run.count_frames(runs_of("--data=digits", "--evaluations=clean", *flags)[0])
 
     train, validation, test = (len(data.open_source("digits", split)) for split in ("train", "validation", "test"))
     others = len(data.open_source("synthetic_digits", "test"))

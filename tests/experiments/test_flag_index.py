@@ -7,12 +7,16 @@ import sys
 
 import pytest
 
-from tf_robust import __version__, cli
-from tf_robust.experiments import flag_index
+from tests.conftest import ROOT
+from tf_robust import __version__
+from tf_robust.cli import flag_index
+from tf_robust.cli import main as cli
+from tf_robust.cli.command_line import COMMANDS
+from tf_robust.runs.config import run_parameters
 
 SCRIPT = """
 import json, os, sys
-from tf_robust import cli
+from tf_robust.cli import main as cli
 
 for name, arguments in json.load(sys.stdin).items():
     if child := os.fork():
@@ -30,27 +34,26 @@ for name, arguments in json.load(sys.stdin).items():
 
 
 def test_the_index_is_that_of_the_signatures():
-    assert flag_index.generate() == flag_index._recorded(), "run: python -m tf_robust.experiments.flag_index"
+    assert flag_index.generate() == flag_index._recorded(), "run: python -m tf_robust.cli.flag_index"
 
 
-def test_recorded_parameters_equal_those_of_the_signatures(monkeypatch):
-    signatures = flag_index.signature_parameters()
-    for module in ("tf_robust.methods", "tf_robust.experiments.config"):
-        monkeypatch.delitem(sys.modules, module)
-    recorded = flag_index.flag_parameters()
-    assert recorded.keys() == signatures.keys()
+@pytest.mark.parametrize("method, views", [("fcl", ("simclr",)), ("noisymix", ("clean", "augmix", "augmix")), ("cross_entropy", ())])
+def test_recorded_parameters_equal_those_of_the_signatures(method, views, monkeypatch):
+    signatures = run_parameters(method, views)
+    monkeypatch.delitem(sys.modules, "tf_robust.methods")
+    recorded = COMMANDS["train"].parameters([f"--method={method}", f"--views={','.join(views)}"])
     for name, parameter in signatures.items():
         assert (recorded[name].kind, recorded[name].choices) == (parameter.kind, parameter.choices)
         assert (recorded[name].default, recorded[name].help) == (parameter.default, parameter.help)
+    assert recorded.keys() - signatures.keys() == {"workdir", "seeds", "dry_run", "launcher", "launcher_options"}
 
 
 ANSWERS = [
     ("--help", "--learning_rate=0.01"),
     ("--version", f"tf_robust {__version__}"),
-    ("--list", "noisymix"),
     ("list", "noisymix"),
     ("evaluate --help", "tf-robust evaluate MODEL"),
-    ("list metods", "Unknown section: 'metods'. Did you mean 'methods'"),
+    ("list metods", "Unknown value of section: 'metods'. Did you mean 'methods'"),
     ("evalute", "Unknown command 'evalute'. Did you mean 'evaluate'?"),
     ("tfds", "Expected one of: train, evaluate"),
     ("model.keras", "Try: tf-robust evaluate model.keras --data=NAME"),
@@ -72,15 +75,16 @@ ANSWERS = [
     ("harden model.keras --target=shift=cifar1", "Did you mean 'cifar10' or 'cifar100'"),
     ("harden model.keras --target=shift=folder:tests", "Expected a model: a file"),
     ("--image_fit=crap", "Did you mean 'crop'?"),
-    ("--seed=1 --seeds=2", "Received: both"),
     ("--flagfile=flags/fcl/table1/fcll.flags", "Did you mean flags/fcl/table1/fcl.flags?"),
     ("suite", "Expected FOLDER. Received: none. Try: tf-robust suite flags/fcl/table1"),
     ("suite flags/fcl/tabel1", "Did you mean flags/fcl/table1?"),
     ("report", "Expected WORKDIR ..."),
-    ("--suite=flags/fcl/table1", "Try: tf-robust suite flags/fcl/table1"),
+    ("--suite=flags/fcl/table1", "Unknown flag --suite"),
+    ("train --method=cutmix --fcl_k=3", "Unknown flag --fcl_k: it belongs to --method=fcl"),
+    ("evaluate model.keras --epochs=3", "Unknown flag --epochs: it belongs to tf-robust train"),
     ("train --workdir=/proc/x", "Expected a folder for the results that can be written. Received: /proc/x"),
     ("--epoks=3", "Unknown flag --epoks. Did you mean --epochs?"),
-    ("--epochs=x", "Error: Expected an integer. Received: --epochs=x\n"),
+    ("--epochs=x", "Error: Expected epochs as an integer below 2^31 = 2147483648. Received: 'x'\n"),
 ]
 
 
@@ -88,7 +92,7 @@ ANSWERS = [
 def answers(tmp_path_factory):
     """What the command line prints, {arguments: (stdout, stderr)}: of processes that are forked from one that has imported it."""
     folder, lines = tmp_path_factory.mktemp("answers"), [line for line, _ in ANSWERS]
-    given, environment = {number: line.split() for number, line in enumerate(lines)}, {**os.environ, "PYTHONPATH": cli.ROOT}
+    given, environment = {number: line.split() for number, line in enumerate(lines)}, {**os.environ, "PYTHONPATH": ROOT}
     subprocess.run([sys.executable, "-c", SCRIPT, folder], input=json.dumps(given), check=True, text=True, timeout=60, env=environment)
     return {line: [(folder / f"{number}.{stream}").read_text() for stream in (1, 2)] for number, line in enumerate(lines)}
 

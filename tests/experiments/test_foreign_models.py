@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tests.test_cli import little_drawn, main, read  # noqa: F401
+from tests.command_line import main
+from tests.test_cli import little_drawn, read  # noqa: F401
 from tf_robust import api
 
 COUNT = 40  # images of each class
@@ -50,7 +51,7 @@ def clean(evaluation):
 
 @pytest.mark.parametrize("declared", [(), ("--input_range=-1,1",)])
 def test_a_wrong_pixel_scale_stops_the_evaluation_and_the_right_one_is_named(folder, tmp_path, declared):
-    with pytest.raises(ValueError, match=r"with 0,255 it is 100.0%. Try: --input_range=0,255 \("):
+    with pytest.raises(ValueError, match=r"with 0,255 it is 100.0%. Try: input_range=0,255 \("):
         evaluate(folder, "bright.keras", tmp_path / "run", *declared)
     assert not (tmp_path / "run" / "evaluation.json").exists() and not (tmp_path / "run" / "measured.jsonl").exists()
 
@@ -60,13 +61,13 @@ def test_the_right_pixel_scale_is_taken_and_recorded(folder, tmp_path, declared,
     evaluation = evaluate(folder, "bright.keras", tmp_path, f"--input_range={declared}")
     assert clean(evaluation) == 1
     assert evaluation["interface"] == {"input_range": "0,255", "outputs": "logits", "signature": "serving_default", "input_size": 0}
-    assert ("Note: --input_range=0,255 fits" in capsys.readouterr().out) == (declared == "auto")
+    assert ("Note: input_range=0,255 fits" in capsys.readouterr().out) == (declared == "auto")
 
 
 def test_without_the_check_a_wrong_pixel_scale_is_measured(folder, tmp_path):
     evaluation = evaluate(folder, "bright.keras", tmp_path, "--check_inputs=false")
     assert clean(evaluation) == pytest.approx(1 / 3) and evaluation["interface"]["input_range"] == "0,1"
-    with pytest.raises(ValueError, match="Received: auto. Try: --check_inputs"):
+    with pytest.raises(ValueError, match="Received: auto. Try: check_inputs"):
         evaluate(folder, "bright.keras", tmp_path, "--check_inputs=false", "--input_range=auto")
 
 
@@ -76,7 +77,7 @@ def test_probabilities_are_recorded(folder, tmp_path):
 
 
 def test_a_wrong_class_order_stops_the_evaluation_and_a_label_map_mends_it(folder, tmp_path):
-    with pytest.raises(ValueError, match="with the columns dark 1, medium 0. Try: --label_map=FILE"):
+    with pytest.raises(ValueError, match="with the columns dark 1, medium 0. Try: label_map=FILE"):
         evaluate(folder, "swapped.keras", tmp_path / "wrong", "--input_range=0,255")
     (tmp_path / "map.txt").write_text("dark 1\nmedium 0\nwhite 2\n")
     assert clean(evaluate(folder, "swapped.keras", tmp_path / "right", "--input_range=0,255", f"--label_map={tmp_path}/map.txt")) == 1
@@ -95,7 +96,7 @@ def test_a_wrong_class_order_stops_the_evaluation_and_a_label_map_mends_it(folde
         ("nan.keras", "finite logits in 'clean'"),
         ("classes.keras", "model for the 3 classes of .*classes.keras with 2 classes"),
         ("gray.keras", r"\[8, 8, 1\] for .*Received: \[8, 8, 3\]. Channels are neither repeated nor averaged"),
-        ("lambda.keras", "Lambda layer.*not run. Try: --trust"),
+        ("lambda.keras", "Lambda layer.*not run. Try: trust"),
     ],
 )
 def test_models_that_do_not_fit_are_described_and_nothing_is_written(folder, tmp_path, name, message):
@@ -105,7 +106,7 @@ def test_models_that_do_not_fit_are_described_and_nothing_is_written(folder, tmp
 
 
 def test_a_required_measure_that_is_not_measured_is_refused_before_the_model_is_read(folder, tmp_path):
-    with pytest.raises(ValueError, match="Try: --evaluations=clean,corruptions"):
+    with pytest.raises(ValueError, match="Try: --?evaluations=clean,corruptions|Try: evaluations=clean,corruptions"):
         evaluate(folder, "broken.keras", tmp_path, "--require=corruptions/mean15>=0.7")
 
 

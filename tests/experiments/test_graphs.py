@@ -2,7 +2,7 @@ import pytest
 import tensorflow as tf
 
 from tf_robust import models
-from tf_robust.experiments import graphs
+from tf_robust.runs import graphs
 
 
 def graph_of(function, *shapes):

@@ -12,13 +12,13 @@ from tf_robust import data, evaluation
 from tf_robust.configs import DataConfig
 from tf_robust.data.source import collect
 from tf_robust.data.subsets import three_ways
-from tf_robust.experiments import model_evaluation
-from tf_robust.experiments.evaluation_data import EvaluationData
-from tf_robust.experiments.hardening_data import MOST_VALIDATION_IMAGES, parts_of, proof_data, validation_set
-from tf_robust.experiments.hardening_proof import Proof
-from tf_robust.experiments.model_checks import print_note
+from tf_robust.evaluation import model_evaluation
+from tf_robust.evaluation.evaluation_data import EvaluationData
 from tf_robust.hardening.config import HardenConfig
+from tf_robust.hardening.data import MOST_VALIDATION_IMAGES, parts_of, proof_data, validation_set
+from tf_robust.hardening.final_evaluation import Proof
 from tf_robust.saved_models import loading
+from tf_robust.utils.progress import print_note
 
 CLASSES = ("cat", "dog", "owl")
 

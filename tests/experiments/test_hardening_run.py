@@ -12,25 +12,27 @@ import pytest
 import tensorflow as tf
 
 import tf_robust as tfr
-from tests.test_cli import little_drawn, main  # noqa: F401
+from tests.command_line import main
+from tests.test_cli import little_drawn  # noqa: F401
 from tf_robust import corruptions, data
 from tf_robust.configs import DataConfig
 from tf_robust.evaluation import EvalConfig
-from tf_robust.experiments import hardening_proof, hardening_run, workdir
-from tf_robust.experiments.default_split import with_default_split
-from tf_robust.experiments.evaluation_data import EvaluationData
-from tf_robust.experiments.hardened import Hardened
-from tf_robust.experiments.hardening_data import fraction_held_out
-from tf_robust.experiments.model_checks import check_unchanged, fraction_not_trained_on, print_note, with_validation_of_card
-from tf_robust.hardening import candidates, figures
+from tf_robust.evaluation.default_split import with_default_split
+from tf_robust.evaluation.evaluation_data import EvaluationData
+from tf_robust.evaluation.model_checks import check_unchanged, fraction_not_trained_on, with_validation_of_card
+from tf_robust.hardening import candidates, figures, final_evaluation, harden
 from tf_robust.hardening.choice import Choice, Point, choose
 from tf_robust.hardening.config import HardenConfig
+from tf_robust.hardening.data import fraction_held_out
+from tf_robust.hardening.result import Hardened
 from tf_robust.hardening.search import Search
 from tf_robust.hardening.target import Outcome
+from tf_robust.runs import workdir
 from tf_robust.saved_models import card_files
 from tf_robust.saved_models.classifier import read_card
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
 from tf_robust.utils import locks
+from tf_robust.utils.progress import print_note
 
 SIZE = 12
 
@@ -170,7 +172,7 @@ def test_a_keras_model_in_memory_is_not_changed(start):
 
 @pytest.mark.slow
 def test_a_saved_model_stays_one_and_its_card_has_the_new_measures(start, tmp_path, monkeypatch):
-    monkeypatch.setattr("tf_robust.experiments.hardening_run.choose", helpful)
+    monkeypatch.setattr("tf_robust.hardening.harden.choose", helpful)
     keras.saving.load_model(start, compile=False).export(str(tmp_path / "exported"), verbose=False)
     (tmp_path / "exported" / "card.json").write_text(json.dumps({"rows": [{"measure": "old"}], "label_set": "stripes"}))
     result = tfr.harden(str(tmp_path / "exported"), folder=str(tmp_path / "work"), **FEW_STEPS)
@@ -225,7 +227,7 @@ def test_a_full_disk_names_the_folder_with_the_weights(start, tmp_path, monkeypa
     def full(*_):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("tf_robust.experiments.hardening_run.choose", helpful)
+    monkeypatch.setattr("tf_robust.hardening.harden.choose", helpful)
     with monkeypatch.context() as patched, pytest.raises(OSError, match=r"The weights are kept in .*trials: the same command writes the"):
         patched.setattr("tf_robust.hardening.delivery.save", full)
         tfr.harden(start, folder=str(tmp_path), **FEW_STEPS)
@@ -332,15 +334,17 @@ def test_changed_data_of_a_hardened_model_are_refused_and_unknown_parts_are_note
 )
 def test_the_proof_attacks_with_the_radius_of_the_target(config, evaluations, radii, expected):
     chosen = EvalConfig(evaluations=tuple(evaluations.split(",")), attack_radii=radii)
-    found = hardening_proof._with_target(chosen, HardenConfig(**config))
+    found = final_evaluation._with_target(chosen, HardenConfig(**config))
     assert found.attack_radii == expected and found.evaluations == ("clean", "adversarial")
 
 
 def test_the_proof_measures_the_target():
     for target, evaluation in (("noise", "noise"), ("corruptions", "corruptions"), ("blur_corruptions", "corruptions")):
-        found = hardening_proof._with_target(EvalConfig(evaluations=("clean",)), HardenConfig(target=target))
+        found = final_evaluation._with_target(EvalConfig(evaluations=("clean",)), HardenConfig(target=target))
         assert found.evaluations == ("clean", evaluation)
-    assert hardening_proof._with_target(EvalConfig(evaluations=("clean",)), HardenConfig(target="shift=folder:x")).evaluations == ("clean",)
+    assert final_evaluation._with_target(EvalConfig(evaluations=("clean",)), HardenConfig(target="shift=folder:x")).evaluations == (
+        "clean",
+    )
 
 
 def test_chance_is_the_accuracy_of_a_constant():
@@ -348,8 +352,8 @@ def test_chance_is_the_accuracy_of_a_constant():
     random = np.random.default_rng(0)
     constant, weak = labels == 0, random.random(1000) < 0.74
     with pytest.raises(ValueError, match="near that of chance, 0.500"):
-        hardening_run._check_start(types.SimpleNamespace(outcome=Outcome(constant, constant)), labels, "m.keras")
-    hardening_run._check_start(types.SimpleNamespace(outcome=Outcome(weak, weak)), labels, "m.keras")
+        harden._check_start(types.SimpleNamespace(outcome=Outcome(constant, constant)), labels, "m.keras")
+    harden._check_start(types.SimpleNamespace(outcome=Outcome(weak, weak)), labels, "m.keras")
 
 
 def test_formats_that_cannot_be_trained(tmp_path):
@@ -379,18 +383,18 @@ def test_confidences_are_not_fitted_on_images_that_the_model_is_chosen_on(start,
 
 
 def test_summary_says_when_little_is_gained_and_how_many_images_would_decide():
-    config = hardening_run.HardenConfig()
-    assert "No candidate keeps the accuracy" in hardening_run.summary(None, config)
-    assert hardening_run.summary(None, config, tried=False).startswith("Interrupted before a candidate was tried")
+    config = harden.HardenConfig()
+    assert "No candidate keeps the accuracy" in harden.summary(None, config)
+    assert harden.summary(None, config, tried=False).startswith("Interrupted before a candidate was tried")
     start = Point(Outcome(np.ones(4, bool), np.ones(4)), 0.0)
     assert figures.frontier(start, [], None, "noise", 0.01).spec  # of that search
     even = {"mean": 0.02, "low": -0.01, "high": 0.05, "p": 0.3, "count": 400, "test": "paired t, max-t"}
     point = Point(Outcome(np.ones(400, bool), np.ones(400)), 0.5)
     choice = Choice(point, {**even, "mean": 0.0}, even, False, 1234, 24)
-    found = hardening_run.summary(choice, config)
+    found = harden.summary(choice, config)
     assert "the best of 24 models gains +0.020 [-0.010, +0.050]. About 1,000 validation images would be needed" in found
     helpful = dataclasses.replace(choice, target={**even, "low": 0.01}, helps=True, images_needed=0)
-    found = hardening_run.summary(helpful, config)
+    found = harden.summary(helpful, config)
     assert "Target (corruptions) +0.020 [+0.010, +0.050], as the best of 24 models, clean accuracy +0.000" in found
 
 
@@ -402,7 +406,7 @@ def test_the_delivered_model_has_the_interface_and_the_optimizer_of_the_initial_
     classifier, images = load_classifier(path), _images(5, 3)[0]
     assert (classifier.interface.input_range, classifier.interface.outputs) == ("0,255", "probabilities")
     np.testing.assert_allclose(np.exp(classifier(images / np.float32(255))), result.model(images.astype(np.float32)), atol=1e-5)
-    with pytest.raises(ValueError, match="Expected --input_range=0,255, .*Received: --input_range=0,1"):
+    with pytest.raises(ValueError, match="Expected input_range=0,255, .*Received: input_range=0,1"):
         load_classifier(path, ModelInterface(input_range="0,1"))
 
 
@@ -413,4 +417,4 @@ def test_few_images_do_not_tell_an_accuracy_from_chance(labels, correct, needed)
     balanced = np.mean([outcome[np.array(labels) == label].mean() for label in (0, 1)])
     assert 2 * np.sqrt(0.25 / needed) < balanced - 0.5 <= 2 * np.sqrt(0.25 / (needed - 1))
     with pytest.raises(ValueError, match=f"Expected at least {needed} validation images .* m.keras .* Received: {len(labels)}, "):
-        hardening_run._check_start(types.SimpleNamespace(outcome=Outcome(outcome, outcome)), np.array(labels), "m.keras")
+        harden._check_start(types.SimpleNamespace(outcome=Outcome(outcome, outcome)), np.array(labels), "m.keras")

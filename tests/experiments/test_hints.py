@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tests.test_cli import little_drawn, main  # noqa: F401
+from tests.command_line import main
+from tests.test_cli import little_drawn  # noqa: F401
 from tf_robust import api
 from tf_robust.hardening import search
 from tf_robust.saved_models import loading
@@ -98,8 +99,8 @@ def test_a_model_without_gradients_is_not_hardened(tmp_path):
 
 def test_attacks_name_uint8_as_the_cause(folder, tmp_path, capsys):
     run("attack", folder, "bytes", tmp_path / "a", "--attack_queries=5", "--attack_radii=linf_0.1")
-    assert "bytes has no gradients, as its input is uint8: it is attacked by Square alone (--attack=square)." in capsys.readouterr().out
-    with pytest.raises(ValueError, match="gradients for --attack=pgd. .*whose input is uint8: .*float32 input .*; or --attack=square"):
+    assert "bytes has no gradients, as its input is uint8: it is attacked by Square alone (attack=square)." in capsys.readouterr().out
+    with pytest.raises(ValueError, match="gradients for attack=pgd. .*whose input is uint8: .*float32 input .*; or attack=square"):
         run("attack", folder, "bytes", tmp_path / "b", "--attack=pgd")
     with pytest.raises(ValueError, match="Expected a surrogate with gradients. .*bytes, whose input is uint8: .* with a float32 input"):
         run("attack", folder, "color.keras", tmp_path / "c", f"--surrogate={folder}/bytes")

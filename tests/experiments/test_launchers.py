@@ -7,15 +7,18 @@ import sys
 import tempfile
 import threading
 import time
+import types
 
 import pytest
 
+from tests.command_line import main
 from tests.experiments.conftest import COMMON
 from tests.launchers_agree import evaluations
 from tests.ray_cluster import Cluster, free_port, kill
-from tests.test_cli import main
 from tf_robust.evaluation.recording import read_records
-from tf_robust.experiments import completion, launchers
+from tf_robust.integrations import launchers
+from tf_robust.integrations.tasks import Outcome, call
+from tf_robust.runs import scheduler
 from tf_robust.utils.files import read_json
 
 
@@ -37,7 +40,7 @@ class Tasks:
     def outcome(self, handle):
         row, seed, _, _ = self.submitted[handle]
         outcomes = self.outcomes.get((row, seed))
-        return outcomes.pop(0) if outcomes else launchers.Outcome({"row": row, "seed": seed})
+        return outcomes.pop(0) if outcomes else Outcome({"row": row, "seed": seed})
 
     def cancel(self, handles):
         self.cancelled = list(handles)
@@ -46,18 +49,20 @@ class Tasks:
 class FakeRun:
     def __init__(self, row, seed, start=""):
         self.row, self.seed, self.init_path = row, seed, ""
-        self.config = type("Config", (), {"strategy": "none", "init_from_row": start, "data": "digits"})()
-        self.eval_config = type("EvalConfig", (), {"evaluations": (), "evaluation_split": "test", "subset": 0})()
+        data = types.SimpleNamespace(data="digits", image_size=0, image_fit="crop")
+        evaluation = types.SimpleNamespace(evaluations=(), evaluation_split="test", subset=0)
+        train = types.SimpleNamespace(strategy="none", init_from_row=start)
+        self.config = types.SimpleNamespace(data=data, train=train, evaluation=evaluation)
 
     def complete(self, folder):
         raise NotImplementedError
 
 
 def test_tasks_begin_after_their_predecessors_and_failures_do_not_stop_the_others(monkeypatch, capsys):
-    monkeypatch.setattr(completion, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(scheduler, "_POLL_SECONDS", 0.01)
     runs = [FakeRun(row, seed, start) for seed in (0, 1) for row, start in (("tuned", "base"), ("base", ""), ("other", ""))]
-    tasks = Tasks({("base", 1): [launchers.Outcome(None, "diverged")], ("other", 0): [launchers.Outcome(None, "held", locked=True)] * 2})
-    done, failures = completion.run_all(runs, lambda run: f"{run.row}/{run.seed}", tasks)
+    tasks = Tasks({("base", 1): [Outcome(None, "diverged")], ("other", 0): [Outcome(None, "held", locked=True)] * 2})
+    done, failures = scheduler.run_all(runs, lambda run: f"{run.row}/{run.seed}", tasks)
     assert [(one["row"], one["seed"]) for one in done] == [
         ("tuned", 0),
         ("base", 0),
@@ -80,7 +85,7 @@ def test_an_interrupted_suite_interrupts_its_tasks():
 
     tasks = Interrupted({})
     with pytest.raises(KeyboardInterrupt):
-        completion.run_all([FakeRun("a", 0), FakeRun("a", 1)], lambda run: "folder", tasks)
+        scheduler.run_all([FakeRun("a", 0), FakeRun("a", 1)], lambda run: "folder", tasks)
     assert tasks.cancelled == [0, 1]
 
 
@@ -91,7 +96,7 @@ def test_options_without_a_value_are_refused(text, tmp_path):
 
 
 def test_missing_clusters_and_unknown_options_are_named(tmp_path, monkeypatch):
-    pytest.importorskip("tf_robust.experiments.slurm_launcher")  # of the extra [slurm]
+    pytest.importorskip("tf_robust.integrations.slurm_launcher")  # of the extra [slurm]
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ConnectionError, match="Expected Slurm's commands.*cluster=local"):
         launchers.launcher_of("slurm", [], str(tmp_path))
@@ -103,7 +108,7 @@ def test_missing_clusters_and_unknown_options_are_named(tmp_path, monkeypatch):
     "arguments, message",
     [
         (["harden", "zoo:digits/lenet_augmix", "--launcher=ray"], "--launcher=ray belongs to the commands train, suite, sweep"),
-        (["evaluate", "zoo:digits/lenet_augmix", "--launcher=ray", "--formats=keras"], "--launcher=local with --formats"),
+        (["evaluate", "zoo:digits/lenet_augmix", "--launcher=ray", "--formats=keras"], "--launcher=local with formats"),
         (["train", "--launcher=ray", "--evaluations=none"], "Expected evaluations with --launcher=ray"),
         (["suite", "flags/fcl/small", "--launcher_options=num_cpus=2"], "--launcher_options are those of --launcher=ray"),
         (["sweep", "fcl_k=1..9", "--method=fcl", "--sweep_engine=optuna", "--launcher=slurm"], "--launcher=local with --sweep_engine"),
@@ -117,11 +122,11 @@ def test_commands_without_tasks_refuse_a_launcher(arguments, message, tmp_path):
 
 
 def test_while_tasks_go_on_their_last_lines_are_printed_and_those_that_ended_are_shown(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(completion, "_STATUS_SECONDS", 0.0)
+    monkeypatch.setattr(scheduler, "_STATUS_SECONDS", 0.0)
     runs, shown = [FakeRun("a", seed) for seed in (0, 1, 2)], []
     (tmp_path / "0").mkdir()
     (tmp_path / "0" / launchers.LOG).write_text("Epoch 1/2\nEpoch 2/2\n\n")
-    completion.run_all(runs, lambda run: str(tmp_path / str(run.seed)), Tasks({}), show=lambda done: shown.append(len(done)))
+    scheduler.run_all(runs, lambda run: str(tmp_path / str(run.seed)), Tasks({}), show=lambda done: shown.append(len(done)))
     assert shown == [1, 2]
     printed = capsys.readouterr().out
     assert printed.count("a, seed 0: Epoch 2/2") == 2 and printed.count("a, seed 1: not begun") == 1
@@ -143,7 +148,7 @@ class Sharing:
         return [handles[0]]
 
     def outcome(self, handle):
-        return launchers.Outcome(None, self.failures.pop(0) if self.failures else "")
+        return Outcome(None, self.failures.pop(0) if self.failures else "")
 
     def cancel(self, handles):
         self.cancelled += handles
@@ -151,15 +156,15 @@ class Sharing:
 
 def test_the_work_is_done_when_one_task_ends_without_a_failure(tmp_path, capsys):
     one = Sharing("node lost")
-    completion.share(one, lambda: None, str(tmp_path))
+    scheduler.share(one, lambda: None, str(tmp_path))
     assert one.called == 3 and one.cancelled == [str(tmp_path / "task_2.log")]
     assert "FAILED: node lost (output: " in capsys.readouterr().out
     with pytest.raises(ValueError, match="(?s)All tasks failed.*a.*b.*c"):
-        completion.share(Sharing(*"abc"), lambda: None, str(tmp_path))
+        scheduler.share(Sharing(*"abc"), lambda: None, str(tmp_path))
     unknown = Sharing()
     unknown.tasks = 0
     with pytest.raises(ValueError, match="--launcher_options=tasks=N"):
-        completion.share(unknown, lambda: None, str(tmp_path))
+        scheduler.share(unknown, lambda: None, str(tmp_path))
 
 
 def test_a_task_works_in_the_folder_of_the_command_and_writes_its_output(tmp_path, monkeypatch):
@@ -171,8 +176,8 @@ def test_a_task_works_in_the_folder_of_the_command_and_writes_its_output(tmp_pat
         raise ValueError("no data")
 
     monkeypatch.chdir("/")
-    outcome = launchers.call(function, str(tmp_path / "logs" / "task.log"), str(tmp_path))
-    assert outcome == launchers.Outcome(None, "no data")
+    outcome = call(function, str(tmp_path / "logs" / "task.log"), str(tmp_path))
+    assert outcome == Outcome(None, "no data")
     assert "'data'" in (tmp_path / "logs" / "task.log").read_text()
 
 
@@ -205,7 +210,7 @@ def test_resources_that_this_machine_lacks_are_refused(alone, tmp_path):
 
 @pytest.mark.slow
 def test_slurm_jobs_of_this_machine_write_the_files_of_one_process(table, tmp_path, capfd):
-    pytest.importorskip("tf_robust.experiments.slurm_launcher")  # of the extra [slurm]
+    pytest.importorskip("tf_robust.integrations.slurm_launcher")  # of the extra [slurm]
     here, jobs = str(tmp_path / "here"), str(tmp_path / "jobs")
     main("suite", table, "--seeds=0,1", f"--workdir={here}")
     main("suite", table, "--seeds=0,1", "--launcher=slurm", "--launcher_options=cluster=local,cpus_per_task=1", f"--workdir={jobs}")
@@ -218,7 +223,7 @@ MEASURED = ["evaluate", "zoo:digits/lenet_augmix", "--evaluations=clean,noise,co
 
 @pytest.mark.slow
 def test_jobs_share_the_sets_of_an_evaluation(tmp_path, capfd):
-    pytest.importorskip("tf_robust.experiments.slurm_launcher")  # of the extra [slurm]
+    pytest.importorskip("tf_robust.integrations.slurm_launcher")  # of the extra [slurm]
     here, jobs = str(tmp_path / "here"), str(tmp_path / "jobs")
     main(*MEASURED, f"--workdir={here}")
     main(*MEASURED, "--launcher=slurm", "--launcher_options=cluster=local,tasks=2", f"--workdir={jobs}")

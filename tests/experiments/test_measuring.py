@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from tf_robust.evaluation import EvalConfig, shortfalls
-from tf_robust.experiments import measuring
-from tf_robust.experiments.flags import parse_arguments
+from tests.command_line import main
+from tf_robust.evaluation import shortfalls
+from tf_robust.report import baseline as baselines
+from tf_robust.report.evaluated_model import EvaluatedModel
 
 
 def evaluation(folder, values, **measuring_options):
@@ -18,7 +19,7 @@ def evaluation(folder, values, **measuring_options):
 
 
 def losses(measured, baseline):
-    return shortfalls(measuring.not_worse(measured, baseline))
+    return shortfalls(baselines.not_worse(measured, baseline))
 
 
 def test_single_corruptions_are_compared_where_no_mean_was_measured(tmp_path):
@@ -53,15 +54,11 @@ def test_a_measure_without_a_value_is_not_missing(tmp_path):
     assert ["abstention/coverage is 0.0000" in message for message in losses(always_abstains, answers)] == [True]
 
 
-def test_the_measures_of_a_baseline_are_checked_before_the_evaluation(tmp_path):
+def test_the_measures_of_a_baseline_are_checked_before_the_evaluation(tmp_path, monkeypatch):
     content = evaluation(tmp_path, {"clean": 0.8, "corruptions/mean15": 0.7, "corruptions/fog": 0.7})
     (tmp_path / "evaluation.json").write_text(json.dumps(content))
     (tmp_path / "measured.jsonl").write_text("")
-
-    def check(evaluations):
-        values = parse_arguments([f"--evaluations={evaluations}", f"--require_not_worse_than={tmp_path}/evaluation.json"])
-        measuring.check_required(values, EvalConfig(evaluations=tuple(values.evaluations)), 1.0)
-
-    check("corruptions,clean,noise")
-    with pytest.raises(ValueError, match="Expected --require_not_worse_than .* corruptions/mean15 .*Try: --evaluations=clean,corruptions"):
-        check("clean")
+    monkeypatch.setattr(EvaluatedModel, "evaluate", lambda *_: pytest.fail("evaluated"))
+    arguments = ["evaluate", "zoo:digits/lenet_augmix", f"--require_not_worse_than={tmp_path}/evaluation.json", f"--workdir={tmp_path}/out"]
+    with pytest.raises(ValueError, match="Expected --require_not_worse_than .* corruptions/mean15 .*Try: --?evaluations=clean,corruptions"):
+        main(*arguments, "--evaluations=clean")

@@ -10,8 +10,9 @@ from scipy.stats import binomtest
 
 from tf_robust import api, evaluation, report
 from tf_robust.configs import DataConfig
-from tf_robust.experiments import model_evaluation
-from tf_robust.experiments.evaluation_data import EvaluationData
+from tf_robust.evaluation import model_evaluation
+from tf_robust.evaluation.evaluation_data import EvaluationData
+from tf_robust.report.evaluated_model import EvaluatedModel
 from tf_robust.saved_models import loading
 from tf_robust.utils.files import write_json
 
@@ -29,13 +30,8 @@ def softmax(tmp_path):
 
 
 def test_advice_about_the_outputs_is_printed_once(softmax, tmp_path, capsys):
-    done = model_evaluation.evaluate_file(
-        softmax,
-        EvaluationData(DataConfig(data="digits"), CONFIG),
-        str(tmp_path),
-        row="softmax",
-        interface=loading.ModelInterface(outputs="logits", check_inputs=False),
-    )
+    interface = loading.ModelInterface(outputs="logits", check_inputs=False)
+    done = EvaluatedModel(softmax, EvaluationData(DataConfig(data="digits"), CONFIG), "softmax", interface).evaluate(str(tmp_path))
     assert capsys.readouterr().out.count("look like probabilities") == 1
     assert (tmp_path / "figures").is_dir() and len(done.source) == 20
 
@@ -43,9 +39,9 @@ def test_advice_about_the_outputs_is_printed_once(softmax, tmp_path, capsys):
 @pytest.mark.parametrize(
     "evaluations, attack, named",
     [
-        (("clean", "adversarial"), ("pgd",), "--attack=pgd"),
-        (("clean", "adversarial"), ("autoattack", "square"), "--attack=autoattack"),
-        (("clean", "attack_curves"), ("autoattack",), "--evaluations=attack_curves"),
+        (("clean", "adversarial"), ("pgd",), "attack=pgd"),
+        (("clean", "adversarial"), ("autoattack", "square"), "attack=autoattack"),
+        (("clean", "attack_curves"), ("autoattack",), "evaluations=attack_curves"),
     ],
 )
 def test_attacks_by_gradient_on_a_model_without_are_refused_first(evaluations, attack, named, softmax, tmp_path):
@@ -53,7 +49,7 @@ def test_attacks_by_gradient_on_a_model_without_are_refused_first(evaluations, a
     classifier = loading.classifier_of(lambda images: tf.stop_gradient(network(images)), loading.ModelInterface(check_inputs=False))
     config = evaluation.EvalConfig(evaluations=evaluations, attack=attack, subset=20)
     data = EvaluationData(DataConfig(data="digits"), config)
-    with pytest.raises(ValueError, match=f"Expected a model with gradients for {named}. Received: .*Try: .*--attack=square"):
+    with pytest.raises(ValueError, match=f"Expected a model with gradients for {named}. Received: .*Try: .*attack=square"):
         model_evaluation.evaluate(classifier, data, str(tmp_path / "out"), row="rounded", saved_model=softmax)
     assert not (tmp_path / "out").exists()
 
@@ -87,7 +83,7 @@ def test_data_in_memory_are_evaluated_as_a_whole_unless_a_split_is_chosen(softma
     done = model_evaluation.evaluate(classifier, data, str(tmp_path), row="softmax", saved_model=softmax)
     assert done.source is images and done.content["split"] == "all" == done.data.eval_config.evaluation_split
     assert done.content["rows"][0]["count"] == len(images) and data.eval_config.evaluation_split == "test"
-    with pytest.raises(ValueError, match="Expected --evaluation_split=all for digits"):
+    with pytest.raises(ValueError, match="Expected evaluation_split=all for digits"):
         model_evaluation.evaluate(classifier, data, str(tmp_path), row="softmax", saved_model=softmax, split_chosen=True)
 
 

@@ -4,10 +4,12 @@ import keras
 import numpy as np
 import pytest
 
-from tests.test_cli import little_drawn, main, read  # noqa: F401
+from tests.command_line import main
+from tests.test_cli import little_drawn, read  # noqa: F401
 from tf_robust import data
 from tf_robust.evaluation import EvalConfig
-from tf_robust.experiments import comparison, deployed
+from tf_robust.export import formats
+from tf_robust.report import comparison
 from tf_robust.saved_models import latency
 
 pytest.importorskip("ai_edge_litert")
@@ -83,7 +85,7 @@ def test_the_page_has_every_part(page):
 
 def test_what_needs_gradients_is_left_out_of_files_without_them(page):
     note = (
-        "without gradients, so left out: the evaluation attack_curves, --attack=autoattack (Square in its place), the attack on the "
+        "without gradients, so left out: the evaluation attack_curves, attack=autoattack (Square in its place), the attack on the "
         "smoothed model"
     )
     int8, plain = (read(page / "formats" / name / "evaluation.json") for name in ("tflite_int8", "savedmodel"))
@@ -104,13 +106,13 @@ def test_records_keep_the_order_of_the_rows_and_the_first_seed(page):
 
 def test_bad_choices(model, tmp_path):
     place = f"--workdir={tmp_path}/out"
-    with pytest.raises(ValueError, match="Expected --adaptation=none with --formats.*Received: batch_norm. Try: tf-robust evaluate "):
+    with pytest.raises(ValueError, match="Expected adaptation=none with formats.*Received: batch_norm. Try: the model itself"):
         main("evaluate", model, "--data=digits", "--formats=keras", "--adaptation=batch_norm", place)
-    with pytest.raises(ValueError, match="that needs no gradients.*Received: attack_curves. Try: --evaluations=clean,attack_curves, or"):
+    with pytest.raises(ValueError, match="that needs no gradients.*Received: attack_curves. Try: evaluations=clean,attack_curves, or"):
         main("evaluate", model, "--data=digits", "--formats=keras,tflite", "--evaluations=attack_curves", place)
     assert not (tmp_path / "out").exists()
 
 
 def test_nothing_is_left_out_where_nothing_needs_gradients():
     config = EvalConfig(("clean", "adversarial", "certified"), attack=("square",), smoothing_attack=False)
-    assert deployed.without_gradients(config) == (config, "")
+    assert formats.without_gradients(config) == (config, "")

@@ -1,6 +1,7 @@
 """Runs as the command line makes them, without the command line."""
 
 import contextlib
+import dataclasses
 import json
 import subprocess
 import types
@@ -11,31 +12,24 @@ import pytest
 import tensorflow as tf
 
 from tf_robust import evaluation, models
-from tf_robust.experiments import workdir
 from tf_robust.configs import DataConfig
-from tf_robust.experiments.config import TrainConfig
-from tf_robust.experiments.model_checks import check_model_suits, print_note
-from tf_robust.experiments.run import Run
+from tf_robust.configs.train import TrainConfig
+from tf_robust.evaluation.model_checks import check_model_suits
+from tf_robust.runs import workdir
+from tf_robust.runs.config import RunConfig
+from tf_robust.runs.run import Run
 from tf_robust.saved_models import export, loading
 from tf_robust.training import loop
 from tf_robust.utils import environment
+from tf_robust.utils.progress import print_note
 
 HYPERPARAMETERS = {"cross_entropy": {}, "fcl": {"k": 100, "weight": 0.5}}
 
 
 def run_of(method, **settings):
     """LeNet on 64 digits in one batch: a step is an epoch, so that the history holds every step."""
-    settings = TrainConfig(batch_size=64, epochs=4, method=method, **settings)
-    return Run(
-        DataConfig(data="digits", train_examples=64),
-        settings,
-        evaluation.EvalConfig(),
-        {"method": HYPERPARAMETERS[method], "augmentations": {}},
-        flags={},
-        defaults={},
-        row=method,
-        seed=0,
-    )
+    train = TrainConfig(batch_size=64, epochs=4, method=method, **settings)
+    return Run(RunConfig(DataConfig(data="digits", train_examples=64), train, method=HYPERPARAMETERS[method]), row=method, seed=0)
 
 
 def test_mixed_precision_is_limited_to_its_run():
@@ -54,10 +48,10 @@ def test_a_run_starts_from_the_encoder_of_its_own_seed(tmp_path):
         export.export(encoder, str(tmp_path / "encoder" / f"seed_{seed}" / "saved_model"), {})
     run = run_of("cross_entropy", init_from=f"{tmp_path}/encoder/seed_{{seed}}")
     for seed, encoder in encoders.items():
-        begun = Run(run.config, run.eval_config, run.hyperparameters, {}, {}, "row", seed).method(run.source("train")).classifier
+        begun = Run(run.config, "row", seed).method(run.source("train")).classifier
         for ours, theirs in zip(begun.variables[:-2], encoder.variables):
             np.testing.assert_array_equal(ours, theirs)
-    absent = Run(run.config, run.eval_config, run.hyperparameters, {}, {}, "row", 2)
+    absent = Run(run.config, "row", 2)
     with pytest.raises(
         FileNotFoundError,
         match=f"Received: {tmp_path}/encoder/seed_2, .* Try: tf-robust train --evaluations=none "
@@ -70,7 +64,8 @@ def test_a_run_starts_from_the_encoder_of_its_own_seed(tmp_path):
 def test_a_run_is_evaluated_again_when_its_shifted_data_have_changed(tmp_path, monkeypatch):
     images, labels = evaluation.first_images(run_of("cross_entropy").source("test"), 40)
     shifted, run = str(tmp_path / "dark.npz"), run_of("cross_entropy")
-    run.eval_config = evaluation.EvalConfig(evaluations=("clean",), shifts=(f"npz:{shifted}",), ood=(f"npz:{shifted}",), subset=40)
+    options = evaluation.EvalConfig(evaluations=("clean",), shifts=(f"npz:{shifted}",), ood=(f"npz:{shifted}",), subset=40)
+    run.config = dataclasses.replace(run.config, evaluation=options)
     cards = []
     for factor in (0.5, 0.2):
         np.savez(shifted, images=(images * 255 * factor).astype(np.uint8), labels=labels)
@@ -82,10 +77,11 @@ def test_a_run_is_evaluated_again_when_its_shifted_data_have_changed(tmp_path, m
 
 def test_a_run_is_evaluated_again_when_its_surrogate_has_changed(tmp_path):
     run, path, cards = run_of("cross_entropy"), str(tmp_path / "surrogate.keras"), []
-    run.eval_config = evaluation.EvalConfig(evaluations=("clean", "adversarial"), attack=("pgd",), surrogate=path)
+    options = evaluation.EvalConfig(evaluations=("clean", "adversarial"), attack=("pgd",), surrogate=path)
+    run.config = dataclasses.replace(run.config, evaluation=options)
     for _ in range(2):
         keras.Sequential([keras.Input((28, 28, 1)), keras.layers.Flatten(), keras.layers.Dense(10)]).save(path)
-        cards.append(evaluation.card_of(run.source("test"), run.eval_config, None, surrogate=loading.load_classifier(path)))
+        cards.append(evaluation.card_of(run.source("test"), run.config.evaluation, None, surrogate=loading.load_classifier(path)))
     assert not run._has_surrogate_of(cards[0]) and run._has_surrogate_of(json.loads(json.dumps(cards[1]))) and run._has_surrogate_of({})
 
 
@@ -97,22 +93,14 @@ def test_xla_training_equals_plain_training_and_excludes_synchronized_batch_norm
     compiled, uncompiled = (json.loads((folder / "history.json").read_text()) for folder in (tmp_path, tmp_path / "plain"))
     assert [entry["total"] for entry in compiled] == [pytest.approx(entry["total"], rel=1e-3) for entry in uncompiled]
     run = run_of("fcl", jit_compile=True, synchronize_batch_norm=True)
-    with pytest.raises(ValueError, match="Expected --jit_compile=false with --synchronize_batch_norm"):
+    with pytest.raises(ValueError, match="Expected jit_compile=false with synchronize_batch_norm"):
         run.method(run.source("train"))
 
 
 def test_closed_form_methods_train_in_one_step_and_only_once(tmp_path, monkeypatch):
-    settings = TrainConfig(batch_size=128, method="linear_probe")
-    run = Run(
-        DataConfig(data="digits", train_examples=50),
-        settings,
-        evaluation.EvalConfig(),
-        {"method": {"solver": "lbfgs", "weight_decay": 0.001}, "augmentations": {}},
-        flags={},
-        defaults={},
-        row="probe",
-        seed=0,
-    )
+    train = TrainConfig(batch_size=128, method="linear_probe")
+    options = {"solver": "lbfgs", "weight_decay": 0.001}
+    run = Run(RunConfig(DataConfig(data="digits", train_examples=50), train, method=options), row="probe", seed=0)
     with contextlib.suppress(OSError), workdir.claim(str(tmp_path), {"seed": "0"}):
         first = run.train(str(tmp_path))
         raise OSError("measuring failed")

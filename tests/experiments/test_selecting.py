@@ -6,13 +6,12 @@ import json
 import numpy as np
 import pytest
 
+from tests.command_line import runs_of
 from tests.experiments.test_run import run_of
 from tf_robust import evaluation, models
-from tf_robust.experiments import selecting
-from tf_robust.experiments.config import TrainConfig
-from tf_robust.experiments.flags import parse_arguments
-from tf_robust.experiments.runs import runs_of
+from tf_robust.configs.train import TrainConfig
 from tf_robust.models import weights
+from tf_robust.runs import selection
 from tf_robust.saved_models import loading
 from tf_robust.training import loop
 
@@ -22,22 +21,22 @@ QUICK = evaluation.EvalConfig(severities=(3,), attack_radii=("linf_8/255",), att
 @pytest.mark.parametrize("name", ["clean", "un", "corruptions/fog", "calibration/nll", "fgsm/linf_8/255"])
 def test_the_measure_is_that_of_the_evaluation(name, network, source):
     config = TrainConfig(select=name, select_images=30)
-    selection = selecting.selection_of(config, QUICK, source(30), source())
+    chosen = selection.selection_of(config, QUICK, source(30), source())
     model = network()
-    value = selection.measure(model)
-    options = dataclasses.replace(QUICK, evaluations=(selecting._EVALUATIONS[name.split("/")[0]],), attack_checks=False)
+    value = chosen.measure(model)
+    options = dataclasses.replace(QUICK, evaluations=(selection._EVALUATIONS[name.split("/")[0]],), attack_checks=False)
     measures = evaluation.evaluate(lambda images: model(images, training=False)["logits"], source(30), source(), options, lambda _: None)
     expected = {str(measure): measure.value for measure in measures}
     assert value == pytest.approx(expected[name], abs=1e-6)
-    assert selection.sign == (-1.0 if name == "calibration/nll" else 1.0)
+    assert chosen.sign == (-1.0 if name == "calibration/nll" else 1.0)
 
 
 def test_other_evaluations_of_the_run_do_not_matter(network, source):
     """The surrogate and the radii are of the evaluation adversarial, which the selection is without."""
     options = {"surrogate": "another model", "attack_radii": ("l2_0.5",), "curve_attacks": ("pgd_linf",)}
     config = dataclasses.replace(QUICK, evaluations=("adversarial", "attack_curves"), **options)
-    assert selecting.selection_of(TrainConfig(select="un"), config, source(30), source()).name == "un"
-    assert selecting.selection_of(TrainConfig(select="distance/pgd_linf"), config, source(30), source()).name == "distance/pgd_linf"
+    assert selection.selection_of(TrainConfig(select="un"), config, source(30), source()).name == "un"
+    assert selection.selection_of(TrainConfig(select="distance/pgd_linf"), config, source(30), source()).name == "distance/pgd_linf"
 
 
 def test_a_run_exports_the_weights_of_the_epoch_it_selected(tmp_path, monkeypatch):
@@ -52,7 +51,7 @@ def test_a_run_exports_the_weights_of_the_epoch_it_selected(tmp_path, monkeypatc
 
         return next_value
 
-    monkeypatch.setattr(selecting, "_measure", measure)
+    monkeypatch.setattr(selection, "_measure", measure)
     run = run_of("cross_entropy", select="un", ema=0.5, class_weights="balanced", sampling="balanced", early_stopping=2)
     result = run.train(str(tmp_path))
     assert result.selected_epoch == 2 and result.steps == 4
@@ -74,27 +73,21 @@ def test_a_run_exports_the_weights_of_the_epoch_it_selected(tmp_path, monkeypatc
     assert run.train(str(tmp_path)) == loop.TrainingResult(**result.record())  # already trained
 
 
-def test_flags_of_the_selection_without_one_are_named():
-    for flags, ignored in ((["--select_every=2"], {"select_every"}), (["--select_every=2", "--early_stopping=3"], set())):
-        (run,) = runs_of(parse_arguments(["--data=digits", *flags]), "row")
-        assert set(run.ignored) == ignored
-
-
 def test_bad_selections_are_refused_before_training(network, source):
     def select(validation=source(30), **options):
-        return selecting.selection_of(TrainConfig(**options), QUICK, validation, source())
+        return selection.selection_of(TrainConfig(**options), QUICK, validation, source())
 
     assert select() is None
     assert select(early_stopping=3).name == "clean"
-    with pytest.raises(ValueError, match="Expected --select to name a measure, of: clean, .* Received: 'accuracy'"):
+    with pytest.raises(ValueError, match="Expected select to name a measure, of: clean, .* Received: 'accuracy'"):
         select(select="accuracy")
     with pytest.raises(ValueError, match="Received: 'corruptions/smoke'"):
         select(select="corruptions/smoke")
-    with pytest.raises(ValueError, match="Received: corruptions/fog/5. Try: --severities"):
+    with pytest.raises(ValueError, match="Received: corruptions/fog/5. Try: severities"):
         select(select="corruptions/fog/5")
-    with pytest.raises(ValueError, match="Expected validation images .* Try: --validation_fraction=0.1"):
+    with pytest.raises(ValueError, match="Expected validation images .* Try: validation_fraction=0.1"):
         select(validation=None, select="un")
-    with pytest.raises(ValueError, match="Expected --select_every >= 1. Received: 0"):
+    with pytest.raises(ValueError, match="Expected select_every >= 1. Received: 0"):
         select(select="un", select_every=0)
-    with pytest.raises(ValueError, match="Expected --early_stopping >= 0. Received: -1"):
+    with pytest.raises(ValueError, match="Expected early_stopping >= 0. Received: -1"):
         select(early_stopping=-1)

@@ -11,11 +11,14 @@ import fsspec
 import keras
 import pytest
 
+from tests.command_line import main, options_of
 from tests.experiments.conftest import COMMON, write_table
 from tests.ray_cluster import free_port
-from tests.test_cli import little_drawn, main  # noqa: F401
-from tf_robust.evaluation import batches, shards
-from tf_robust.experiments import command_checks, commands, model_evaluation, modes, storage
+from tests.test_cli import little_drawn  # noqa: F401
+from tf_robust.cli import checks, command_line, commands
+from tf_robust.evaluation import batches, model_evaluation, shards
+from tf_robust.integrations import storage
+from tf_robust.report.evaluated_model import EvaluatedModel
 from tf_robust.utils.files import read_json, write_json
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -40,8 +43,8 @@ def machine(tmp_path, monkeypatch):
 
 def run(*arguments):
     """Runs a command as the command line does; `main` leaves out the store."""
-    command, values = commands.parse_command(arguments)
-    modes.run_command(command.name, values, list(arguments))
+    command, options = command_line.read_command(arguments)
+    commands.run_command(command.name, options, list(arguments))
 
 
 class Workdir:
@@ -164,7 +167,7 @@ def test_unfinished_runs_stay_local_and_the_first_error_is_shown(finished_table,
     def fail(*_, **__):
         raise ValueError("no memory")
 
-    monkeypatch.setattr(model_evaluation, "evaluate_file", fail)
+    monkeypatch.setattr(EvaluatedModel, "evaluate", fail)
     with pytest.raises(SystemExit, match="no memory"):
         run("suite", table, f"--workdir={URL}")
     assert os.path.exists(f"{storage.local_folder(URL)}/low/seed_0/saved_model/weights.npz")
@@ -188,7 +191,7 @@ def test_a_pattern_fetches_what_it_matches_alone(machine):
     store = fsspec.filesystem("memory")
     for name in ("a1/seed_0", "a2/seed_0", "b/seed_0"):
         store.pipe_file(f"/bucket/{name}/evaluation.json", b"{}")
-    storage._fetched_pattern("memory://bucket/a*/seed_*")
+    storage.fetch_runs("memory://bucket/a*/seed_*")
     assert sorted(os.listdir("runs/memory/bucket")) == ["a1", "a2"]
 
 
@@ -269,9 +272,9 @@ def test_results_of_images_that_were_replaced_leave_the_store(finished, machine,
 
 
 def test_misspelled_urls_are_refused(machine):
-    _, values = commands.parse_command(["train", *COMMON, "--workdir=s3:/bucket/a"])
+    options = options_of("train", *COMMON, "--workdir=s3:/bucket/a")
     with pytest.raises(ValueError, match="Received: s3:/bucket/a. Did you mean s3://bucket/a?"):
-        command_checks.check_writable(values)
+        checks.check_writable(options)
 
 
 def test_a_store_that_cannot_be_written_is_named_before_training(machine, monkeypatch):

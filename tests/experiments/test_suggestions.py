@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.test_cli import little_drawn, main  # noqa: F401
+from tests.command_line import main
+from tests.test_cli import little_drawn  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -76,7 +77,7 @@ def test_commands_after_a_run(trained, flags, capsys):
 
 def test_commands_after_writing_a_corrupted_set(trained, flags, tmp_path, capsys):
     main("corrupt", *flags, "--corruptions=contrast", f"--workdir={tmp_path}/corrupted set")
-    words = printed(capsys, "measure a model on it")
+    words = printed(capsys, "evaluate a model on it")
     main(*[trained[0] if word == "MODEL" else word for word in words], f"--workdir={tmp_path}/measured")
     found = read(tmp_path, "measured", "evaluation.json")
     assert {"clean", "corruptions/contrast"} <= {row["measure"] for row in found["rows"]} and found["rows"][0]["count"] == 6
@@ -84,7 +85,7 @@ def test_commands_after_writing_a_corrupted_set(trained, flags, tmp_path, capsys
 
 def test_commands_after_training(flags, tmp_path, capsys):
     main("train", *flags, *SMALL, "--evaluations=none", f"--workdir={tmp_path}/a run")
-    main(*printed(capsys, "measure it"))
+    main(*printed(capsys, "evaluate it"))
     assert read(tmp_path, "a run", "measured", "evaluation.json")["rows"][0]["count"] == 6
 
 
@@ -114,6 +115,6 @@ def test_data_dir_is_in_the_commands(tmp_path, capsys):
         split_datasets={"train": images, "test": images},
     )
     main("train", "--data=there", f"--data_dir={tmp_path}/some where", *SMALL, "--evaluations=none", f"--workdir={tmp_path}/run")
-    words = printed(capsys, "measure it")
+    words = printed(capsys, "evaluate it")
     assert f"--data_dir={tmp_path}/some where" in words
     main(*words)

@@ -6,19 +6,23 @@ import os
 import numpy as np
 import pytest
 
-from tests.test_cli import little_drawn, main, read  # noqa: F401
-from tf_robust import cli, evaluation, metrics
+from tests.command_line import main
+from tests.conftest import ROOT
+from tests.test_cli import little_drawn, read  # noqa: F401
+from tf_robust import evaluation, metrics
+from tf_robust.cli import main as cli
+from tf_robust.cli.flags import expanded, last_value
 from tf_robust.evaluation import recording
-from tf_robust.experiments import suite_means, suites
+from tf_robust.runs import suite, suite_means
 from tf_robust.utils import arrays
 
 FOLDER = "flags/urrl/table2"
 
 
-def means_of(folder=FOLDER, home=cli.ROOT):
-    here, rows, table = suites.table_of(folder, home)
+def means_of(folder=FOLDER, home=ROOT):
+    here, rows, table = suite.table_of(folder, home)
     assert rows == table["rows"]
-    return suite_means.SuiteMeans(here, table, home)
+    return suite_means.SuiteMeans(here, table, home, lambda path: last_value(expanded([f"--flagfile={path}"]), "data", ""))
 
 
 def test_the_printed_average_is_the_mean_over_twelve_suites():
@@ -51,21 +55,21 @@ def runs(tmp_path):
     """Two suites of two data sets, three rows and two seeds; (folder of their table, {(suite, row, seed): [correct, attacked]})."""
     home, values = tmp_path / "flags", {}
     random = np.random.RandomState(0)
-    for suite, dataset, count in (("a", "digits", 60), ("b", "folder:birds", 90)):
-        os.makedirs(home / suite)
+    for group, dataset, count in (("a", "digits", 60), ("b", "folder:birds", 90)):
+        os.makedirs(home / group)
         for number, row in enumerate(("plain", "better", "half")):
-            (home / suite / f"{row}.flags").write_text(f"--data={dataset}\n")
+            (home / group / f"{row}.flags").write_text(f"--data={dataset}\n")
             for seed in range(2):
-                if (suite, row, seed) == ("b", "half", 1):
+                if (group, row, seed) == ("b", "half", 1):
                     continue
-                folder = tmp_path / "runs" / suite / row / f"seed_{seed}"
+                folder = tmp_path / "runs" / group / row / f"seed_{seed}"
                 os.makedirs(folder)
-                right = values[suite, row, seed] = [random.rand(count) < chance + 0.2 * number for chance in (0.7, 0.3)]
+                right = values[group, row, seed] = [random.rand(count) < chance + 0.2 * number for chance in (0.7, 0.3)]
                 card = {
-                    "data": {"name": dataset, "split": "test", "pictures": count, "fingerprint": suite, "picture_shape": [8, 8, 1]},
+                    "data": {"name": dataset, "split": "test", "pictures": count, "fingerprint": group, "picture_shape": [8, 8, 1]},
                     "robust_pgd": {"seed": 15},
                 }
-                sets = dict(zip(("clean", f"robust/pgd/l2_{number_of(suite)}"), right))
+                sets = dict(zip(("clean", f"robust/pgd/l2_{number_of(group)}"), right))
                 records = [
                     {
                         "set": name,
@@ -95,8 +99,8 @@ def runs(tmp_path):
                         }
                     )
                 )
-        paper = {"plain": {"clean": [0.8, None]}, "better": {"clean": [0.9 if suite == "a" else 0.7, None]}}
-        (home / suite / "suite.json").write_text(json.dumps({"paper": paper}))
+        paper = {"plain": {"clean": [0.8, None]}, "better": {"clean": [0.9 if group == "a" else 0.7, None]}}
+        (home / group / "suite.json").write_text(json.dumps({"paper": paper}))
     os.makedirs(home / "mean")
     (home / "mean" / "suite.json").write_text(
         json.dumps(
@@ -105,7 +109,7 @@ def runs(tmp_path):
                 "baseline": "plain",
                 "rows": ["plain", "better", "half"],
                 "paper": {"better": {"clean": [0.81, None]}},
-                "suites": {suite: {"clean": "clean/per_class", "robust/pgd": f"robust/pgd/l2_{number_of(suite)}"} for suite in ("a", "b")},
+                "suites": {group: {"clean": "clean/per_class", "robust/pgd": f"robust/pgd/l2_{number_of(group)}"} for group in ("a", "b")},
             }
         )
     )

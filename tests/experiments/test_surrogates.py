@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 
 from tf_robust import api, data, evaluation, report
+from tf_robust.cli import checks
 from tf_robust.evaluation.descriptions import describe
-from tf_robust.experiments import command_checks
-from tf_robust.experiments.surrogates import load_surrogate
+from tf_robust.evaluation.surrogates import load_surrogate
 from tf_robust.saved_models import loading
 
 RADIUS = 0.1
@@ -114,11 +114,11 @@ def test_unsuitable_surrogates_are_refused(matrices, tmp_path):
     few = keras.Sequential([keras.layers.Input((28, 28, 1)), keras.layers.Flatten(), keras.layers.Dense(7)])
     with pytest.raises(ValueError, match="Expected a surrogate with the 10 classes of digits. Received: .* with 7 classes"):
         load_surrogate(few, source)
-    with pytest.raises(ValueError, match="Expected the evaluation adversarial with --surrogate"):
+    with pytest.raises(ValueError, match="Expected the evaluation adversarial with surrogate"):
         evaluation.EvalConfig(surrogate="model.keras")
     (tmp_path / "model.keras").touch()
-    with pytest.raises(FileNotFoundError, match=r"--surrogate. Not found: .*Did you mean .*model.keras'"):
-        command_checks.check_surrogate(str(tmp_path / "modle.keras"))
+    with pytest.raises(FileNotFoundError, match=r"surrogate. Not found: .*Did you mean .*model.keras'"):
+        checks.check_surrogate(str(tmp_path / "modle.keras"))
 
 
 def test_models_attacked_from_different_surrogates_are_not_compared(matrices):

@@ -9,8 +9,9 @@ import types
 
 import pytest
 
-from tests.test_cli import main
-from tf_robust.experiments import search_space, sweeps
+from tests.command_line import main
+from tf_robust.runs import search_space
+from tf_robust.runs.sweep import best
 from tf_robust.training.loop import TrainingStopped
 from tf_robust.utils.files import read_json
 
@@ -70,13 +71,13 @@ def found(row, seed, clean, flips):
 
 def test_the_best_row_has_the_best_mean_over_seeds():
     evaluations = [found("a", 0, 0.9, 0.2), found("a", 1, 0.1, 0.2), found("b", 0, 0.6, 0.3), found("b", 1, 0.6, 0.3)]
-    assert sweeps.best(evaluations)[0] == ["b"] and sweeps.best(evaluations, "flips/mean")[0] == ["a"]
-    assert "Chosen of 2 by clean on validation images, means over 2 seeds: b (0.6000). Its" in sweeps.best(evaluations)[1]
+    assert best(evaluations)[0] == ["b"] and best(evaluations, "flips/mean")[0] == ["a"]
+    assert "Chosen of 2 by clean on validation images, means over 2 seeds: b (0.6000). Its" in best(evaluations)[1]
     with pytest.raises(ValueError, match="measure to choose by"):
-        sweeps.best(evaluations, "un")
-    level = sweeps.best([*evaluations, found("c", 0, 0.6, 0.2), found("c", 1, 0.6, 0.2)])[1]
+        best(evaluations, "un")
+    level = best([*evaluations, found("c", 0, 0.6, 0.2), found("c", 1, 0.6, 0.2)])[1]
     assert "on validation images, means over 2 seeds: b (0.6000). Level with it: c; the first is chosen. Its" in level
-    chosen, message = sweeps.best([*evaluations, found("c", 1, 0.99, 0.0)])  # its seed 0 failed
+    chosen, message = best([*evaluations, found("c", 1, 0.99, 0.0)])  # its seed 0 failed
     assert chosen == ["b"] and message.endswith("Not considered, as runs failed: c.")
 
 
@@ -88,7 +89,7 @@ def test_several_measures_choose_all_rows_that_no_other_surpasses():
         found("d", 0, 0.7, 0.1),
         found("e", 0, 0.9, 0.5),
     ]
-    assert sweeps.best(evaluations, "clean, flips/mean")[0] == ["a", "b", "e"]
+    assert best(evaluations, "clean, flips/mean")[0] == ["a", "b", "e"]
 
 
 def sweep(workdir, *arguments):
@@ -124,9 +125,7 @@ def test_sampled_points_are_reproducible_and_the_best_is_tested(tmp_path, capsys
     said = r"Expected the sweep that began the study 'first' in sqlite.*batch_size=10..30 by clean. Received: .* by un. Try"
     with pytest.raises(ValueError, match=said):
         sweep(first, "--trials=4", "--epochs=1", "--sweep_metric=un")
-    with pytest.raises(
-        ValueError, match=r"flags that began the study 'first' .*: --epochs=1 --seeds=0. Received: --epochs=2 --seeds=0,1. Try"
-    ):
+    with pytest.raises(ValueError, match=r"flags that began the study 'first' .*: epochs=1 seeds=0. Received: epochs=2 seeds=0,1. Try"):
         sweep(first, "--trials=4", "--epochs=2", "--seeds=0,1", "--sweep_metric=clean")
 
 
@@ -162,11 +161,11 @@ def storage(request, tmp_path):
 def test_trainings_behind_the_others_are_pruned_and_failures_are_trials(storage, monkeypatch, capsys):
     import optuna
 
-    from tf_robust.experiments.sampled_sweep import Pruning, SampledSweep
+    from tf_robust.runs.sampled_sweep import Pruning, SampledSweep
 
     class FakeRun:
         def __init__(self, point):
-            self.point, self.callbacks, self.config = point, (), types.SimpleNamespace(epochs=9)
+            self.point, self.callbacks, self.config = point, (), types.SimpleNamespace(train=types.SimpleNamespace(epochs=9))
 
         def complete(self, folder):
             accuracy = float(self.point["x"])
@@ -190,7 +189,7 @@ def test_trainings_behind_the_others_are_pruned_and_failures_are_trials(storage,
     first = optuna.load_study(study_name="noise", storage=storage).get_trials()
     assert first and not any(trial.intermediate_values for trial in first)
     many = SampledSweep(axes, ("clean",), lambda point: [FakeRun(point)], lambda run: "", trials=40, seed=3, epochs=9, flags={})
-    monkeypatch.setattr("tf_robust.experiments.sampled_sweep.read_evaluation", lambda path: {})
+    monkeypatch.setattr("tf_robust.runs.sampled_sweep.read_evaluation", lambda path: {})
     points, _, notes = many.complete(storage, "study")
     trials = optuna.load_study(study_name="study", storage=storage).get_trials()
     failed = [trial for trial in trials if float(trial.user_attrs["point"]["x"]) > 0.9]
@@ -206,13 +205,13 @@ def test_trainings_behind_the_others_are_pruned_and_failures_are_trials(storage,
 def test_interrupted_trials_are_resumed_with_their_point(storage, monkeypatch):
     import optuna
 
-    from tf_robust.experiments.sampled_sweep import SampledSweep
+    from tf_robust.runs.sampled_sweep import SampledSweep
 
     begun = []
 
     class FakeRun:
         def __init__(self, point):
-            self.point, self.config = point, types.SimpleNamespace(epochs=1)
+            self.point, self.config = point, types.SimpleNamespace(train=types.SimpleNamespace(epochs=1))
 
         def complete(self, folder):
             begun.append(self.point["x"])
@@ -222,7 +221,7 @@ def test_interrupted_trials_are_resumed_with_their_point(storage, monkeypatch):
 
     axes = {"x": search_space.Range(0, 1000, log=False, integer=True)}
     three = SampledSweep(axes, ("clean",), lambda point: [FakeRun(point)], lambda run: "", trials=3, seed=3, epochs=1, flags={})
-    monkeypatch.setattr("tf_robust.experiments.sampled_sweep.read_evaluation", lambda path: {})
+    monkeypatch.setattr("tf_robust.runs.sampled_sweep.read_evaluation", lambda path: {})
     with pytest.raises(KeyboardInterrupt):
         three.complete(storage, "study")
     three.complete(storage, "study")
@@ -233,7 +232,7 @@ def test_interrupted_trials_are_resumed_with_their_point(storage, monkeypatch):
 
 _PROCESS = """
 import os, sys, time
-from tf_robust.experiments import sampled_sweep, search_space
+from tf_robust.runs import sampled_sweep, search_space
 
 storage, folder, me = sys.argv[1:]
 sampled_sweep._HEARTBEAT = 1
@@ -301,7 +300,7 @@ def test_a_database_that_cannot_be_used_is_named(url, error, message):
     pytest.importorskip("optuna")
     if "psycopg" in url:
         pytest.importorskip("psycopg")
-    from tf_robust.experiments.sampled_sweep import SampledSweep
+    from tf_robust.runs.sampled_sweep import SampledSweep
 
     one = SampledSweep({"x": ("1", "2")}, ("clean",), lambda point: [], lambda run: "", trials=1, seed=0, epochs=1, flags={})
     with pytest.raises(error, match=message):

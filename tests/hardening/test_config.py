@@ -24,5 +24,5 @@ def test_unknown_targets(name, hint):
 
 
 def test_adapt_needs_a_shift():
-    with pytest.raises(ValueError, match="Expected --target=shift=DATA with --adapt, images to train on. Received: --target=noise"):
+    with pytest.raises(ValueError, match="Expected target=shift=DATA with adapt, images to train on. Received: target=noise"):
         HardenConfig(target="noise", adapt=True)

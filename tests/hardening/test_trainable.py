@@ -207,7 +207,7 @@ def test_a_saved_model_of_constants(saved):
 
 
 def test_input_size(saved):
-    with pytest.raises(ValueError, match="Expected images of the model's size. Received: --input_size=8. Try: --image_size=8"):
+    with pytest.raises(ValueError, match="Expected images of the model's size. Received: input_size=8. Try: image_size=8"):
         trainable(load_classifier(saved["keras_export"], ModelInterface(input_size=8)))
 
 

@@ -73,7 +73,7 @@ def test_balanced_weights_are_those_of_scikit_learn(source):
     assert data.class_weights("1,2,0.5", imbalanced) == (1.0, 2.0, 0.5)
     assert data.class_weights("", imbalanced) is None
     for text in ("1,2", "a", "1,2,-1", "1,2,nan", "1,2,inf"):
-        with pytest.raises(ValueError, match="Expected --class_weights=balanced, or 3 numbers >= 0"):
+        with pytest.raises(ValueError, match="Expected class_weights=balanced, or 3 numbers >= 0"):
             data.class_weights(text, imbalanced)
 
 

@@ -148,7 +148,7 @@ def test_imagenet_names_the_pretrained_weights(monkeypatch):
     monkeypatch.setattr(keras.applications, "MobileNetV2", build)
     models.build("applications:MobileNetV2", (16, 16, 3), 5, weights="imagenet")
     assert asked == ["imagenet"]
-    with pytest.raises(ValueError, match="Expected applications:NAME with --init_from=imagenet. Received: lenet"):
+    with pytest.raises(ValueError, match="Expected applications:NAME with init_from=imagenet. Received: lenet"):
         models.build("lenet", (16, 16, 3), 5, weights="imagenet")
 
 
@@ -233,7 +233,7 @@ def test_weights_of_applications_with_their_output_layer(tmp_path):
     "name, shape, message",
     [
         ("applications:MobileNet2", (32, 32, 3), "^Unknown model of keras.applications: 'MobileNet2'.*Did you mean"),
-        ("applications:MobileNetV2", (8, 8, 3), "applications:MobileNetV2.*at least 32x32.*Try: --image_size or --resize"),
+        ("applications:MobileNetV2", (8, 8, 3), "applications:MobileNetV2.*at least 32x32.*Try: image_size or resize"),
         ("own_nets:missing", (16, 16, 1), "own_nets:missing.*has no attribute 'missing'.*Try: module:function"),
         ("no_such_module:build", (16, 16, 1), "No module named 'no_such_module'"),
         ("own_nets:no_model", (16, 16, 1), "Expected own_nets:no_model to return a keras.Model.*Received: Dense"),
@@ -247,7 +247,7 @@ def test_models_that_cannot_be_are_refused(name, shape, message, nets):
 
 def test_files_that_cannot_be_are_refused(tmp_path):
     model = models.build("resnet8", (16, 16, 3), 3)
-    with pytest.raises(FileNotFoundError, match="Expected --init_from to name a Keras file of weights. Not found: .*none.keras"):
+    with pytest.raises(FileNotFoundError, match="Expected init_from to name a Keras file of weights. Not found: .*none.keras"):
         models.load_encoder(model, str(tmp_path / "none.keras"))
     (tmp_path / "damaged.h5").write_bytes(b"no HDF5")
     with pytest.raises(ValueError, match="Expected weights of resnet8 .*damaged.h5.*missing"):

@@ -102,7 +102,7 @@ def test_it_is_a_plain_keras_model(tmp_path):
 
 
 def test_sizes_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="sides divisible by 4 for vit_tiny4. Received: 30x30. Try: --image_size=32"):
+    with pytest.raises(ValueError, match="sides divisible by 4 for vit_tiny4. Received: 30x30. Try: image_size=32"):
         tiny((30, 30, 3))
     with pytest.raises(ValueError, match="Expected a width divisible by 64 .* depth divisible by 3. Received: 16, 4"):
         tiny(depth=4)

@@ -7,8 +7,7 @@ import pytest
 
 from tests.report.conftest import is_image
 from tf_robust import report
-from tf_robust.experiments import figures
-from tf_robust.report import charts, tables, vega
+from tf_robust.report import charts, model_figures, tables, vega
 
 SEVERITIES = {f"corruptions/{name}/{s}": (index + s) / 10 for index, name in enumerate(("fog", "snow")) for s in range(1, 6)}
 GROUPS = {f"corruptions/{name}": 0.5 for name in ("noise", "blur", "weather", "digital")}
@@ -169,7 +168,7 @@ def test_training_curves_of_a_long_training_show_validation_at_its_epochs(tmp_pa
         (tmp_path / row).mkdir()
         (tmp_path / row / "history.json").write_text(json.dumps(epochs))
     folders = {"xe": ("xe", "fcl"), "fcl": ("moved", "fcl"), "missing": ("moved", "missing")}
-    (chart,) = figures.of_training({row: [str(tmp_path / name) for name in names] for row, names in folders.items()})
+    (chart,) = model_figures.of_training({row: [str(tmp_path / name) for name in names] for row, names in folders.items()})
     points = [(v["row"], v["quantity"], v["epoch"], v["value"]) for v in values(chart)]
     assert [one for one in points if one[1] == "val_accuracy"] == [
         ("xe", "val_accuracy", 3, 0.5),

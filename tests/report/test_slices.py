@@ -6,8 +6,7 @@ import pytest
 from tf_robust import report
 from tf_robust.data.source import ArraySource
 from tf_robust.evaluation import slices
-from tf_robust.experiments import comparison
-from tf_robust.report import grids
+from tf_robust.report import comparison, grids
 
 NAMES = ("car", "dog", "ship")
 

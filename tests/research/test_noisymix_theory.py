@@ -13,7 +13,8 @@ import pytest
 
 from research import noisymix_theory
 from research.noisymix_theory import demonstration, exact
-from tf_robust import cli
+from tests.conftest import ROOT
+from tf_robust.cli import main as cli
 
 SEEDS = (0, 1, 2)
 EPSILONS = 2.0 ** -np.array([8, 9, 10])
@@ -154,12 +155,10 @@ def test_theorem_3_is_sharp_to_first_order_where_norms_are_equal(seed):
 @pytest.mark.slow
 def test_the_recorded_command_gives_the_recorded_numbers(tmp_path):
     """The command that results/noisymix/theory.md prints, in an empty folder."""
-    recorded = os.path.join(cli.ROOT, "results", "noisymix")
+    recorded = os.path.join(ROOT, "results", "noisymix")
     with open(os.path.join(recorded, "theory.md"), encoding="utf-8") as file:
         words = shlex.split(re.search(r"^python (-m research\.noisymix_theory .*)$", file.read(), re.MULTILINE).group(1))
-    subprocess.run(
-        [sys.executable, *words], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": cli.ROOT}
-    )
+    subprocess.run([sys.executable, *words], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": ROOT})
     written = tmp_path / "results" / "noisymix"
     rows = [json.loads((folder / "theory.json").read_text())["rows"] for folder in (written, type(written)(recorded))]
     assert [row["row"] for row in rows[0]] == [row["row"] for row in rows[1]]

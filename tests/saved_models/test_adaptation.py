@@ -58,7 +58,7 @@ def test_nested_models_and_files_are_adapted(tmp_path):
 
 def test_models_without_batch_norm_and_other_formats_are_refused(tmp_path):
     plain = keras.Sequential([keras.Input([4, 4, 3]), keras.layers.Flatten(), keras.layers.Dense(5)])
-    with pytest.raises(ValueError, match="which has none. Try: --adaptation=none"):
+    with pytest.raises(ValueError, match="which has none. Try: adaptation=none"):
         adaptation.with_batch_statistics(loading.classifier_of(plain))
     model, _ = network()
     model.export(str(tmp_path / "saved"), verbose=False)

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import tf_robust as tfr
 from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
-from tf_robust.experiments import model_checks
+from tf_robust.evaluation import model_checks
 from tf_robust.saved_models import batch_check
 from tf_robust.saved_models.batch_check import batch_dependence
 from tf_robust.saved_models.loading import ModelInterface, classifier_of, load_classifier

@@ -9,7 +9,7 @@ import pytest
 
 import tf_robust as tfr
 from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
-from tf_robust.experiments import model_checks
+from tf_robust.evaluation import model_checks
 from tf_robust.saved_models.card_files import declared_range
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
 
@@ -108,5 +108,5 @@ def test_the_record_of_hardening_binds_too(model, tmp_path):
     (tmp_path / "harden.json").write_text(json.dumps(record))
     path = os.path.join(tmp_path, "hardened.keras")
     np.testing.assert_allclose(load_classifier(path)(sample_images()), np.log(model(255 * sample_images())), atol=1e-4)
-    with pytest.raises(ValueError, match="Expected --input_range=0,255, .*Received: --input_range=0,1"):
+    with pytest.raises(ValueError, match="Expected input_range=0,255, .*Received: input_range=0,1"):
         load_classifier(path, ModelInterface(input_range="0,1"))

@@ -218,7 +218,7 @@ def test_models_that_cannot_be_converted_are_refused(paths, tmp_path):
     with pytest.raises(ValueError, match="Received: model.pt. Try: the float model"):
         check_convertible("model.pt")
     function = Deployable(loading.classifier_of(lambda images: tf.reduce_mean(images, [1, 2])), SHAPE)
-    with pytest.raises(ValueError, match="Expected a Keras model .* whose layers are unknown. Try: --formats without keras"):
+    with pytest.raises(ValueError, match="Expected a Keras model .* whose layers are unknown. Try: formats without keras"):
         conversion.write("keras", function, str(tmp_path / "model.keras"), {})
 
 

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import input_check as benchmark
 from benchmarks.input_check import CLASSES, TRAINED
 from tf_robust import data
-from tf_robust.experiments import model_checks
+from tf_robust.evaluation import model_checks
 from tf_robust.saved_models import input_check
 from tf_robust.saved_models.loading import NAMED_RANGES, Classifier, ModelInterface, classifier_of
 
@@ -126,7 +126,7 @@ def test_channels_are_reversed_only_for_a_clear_difference(reversed_wrong, expec
     classify = classifier_of(model, ModelInterface(input_range="auto"))
     assert input_check.with_fitting_range(classify, images, labels).interface.input_range == expected
     if expected == "0,255":
-        with pytest.raises(ValueError, match="Try: --input_range=0,255 "):
+        with pytest.raises(ValueError, match="Try: input_range=0,255 "):
             input_check.with_fitting_range(classifier_of(model), images, labels)
 
 
@@ -192,7 +192,7 @@ def test_the_order_of_more_than_100_classes_is_checked(count):
     right = np.where(random.rand(1000) < 0.8, labels, random.randint(count, size=1000))
     names = [f"class {i:03}" for i in range(count)]
     input_check.check_class_order(np.eye(count)[right], labels, names)
-    with pytest.raises(ValueError, match=f"class 000 {shuffled[0]}, class 001 {shuffled[1]}, .*Try: --label_map"):
+    with pytest.raises(ValueError, match=f"class 000 {shuffled[0]}, class 001 {shuffled[1]}, .*Try: label_map"):
         input_check.check_class_order(np.eye(count)[shuffled[right]], labels, names)
     input_check.check_class_order(np.eye(count)[random.randint(count, size=1000)], labels, names)
 

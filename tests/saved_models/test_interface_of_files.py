@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.command_line import main
 from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
-from tests.test_cli import main, read
+from tests.test_cli import read
 from tf_robust.saved_models import conversion, loading
 from tf_robust.saved_models.calibrated import export_calibrated
 from tf_robust.saved_models.deployable import Deployable
@@ -130,7 +131,7 @@ def test_the_command_records_the_interface_which_then_binds(tmp_path, capsys):
         assert card["output"] == ("logits" if file.startswith("other") else "probabilities") and card["check"]["largest_difference"] < 1e-5
         logits = load_classifier(tmp_path / file)(images / np.float32(255)).numpy()
         np.testing.assert_allclose(logits - logits[:, :1], expected - expected[:, :1], atol=1e-3)
-    with pytest.raises(ValueError, match="Expected --input_range=0,255, .*Received: --input_range=0,1"):
+    with pytest.raises(ValueError, match="Expected input_range=0,255, .*Received: input_range=0,1"):
         load_classifier(tmp_path / "own" / "model.tflite", ModelInterface(input_range="0,1"))
 
 

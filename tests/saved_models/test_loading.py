@@ -213,7 +213,7 @@ def test_our_own_export_and_its_workdir(network, tmp_path):
     np.testing.assert_allclose(probable, tf.nn.log_softmax(expected), atol=1e-4)
     with pytest.raises(ValueError, match="'serving_bytes' .* takes strings.*\n.*serving_default: images") as error:
         load_classifier(path, ModelInterface(signature="serving_bytes"))
-    assert str(error.value).endswith("Try: --signature=serving_default.")
+    assert str(error.value).endswith("Try: signature=serving_default.")
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_signatures_that_do_not_fit_are_described(plain, name, message):
 
 
 def test_a_misfit_names_the_signatures_that_fit(plain):
-    with pytest.raises(ValueError, match="Try: --signature=") as error:
+    with pytest.raises(ValueError, match="Try: signature=") as error:
         load_classifier(plain, ModelInterface(signature="missing"))
     advice = str(error.value).rsplit("\n", 1)[1]
     assert "--signature=doubled" in advice and "--signature=flat" not in advice
@@ -48,8 +48,8 @@ def test_a_misfit_names_the_signatures_that_fit(plain):
 @pytest.mark.parametrize(
     "interface, message",
     [
-        (ModelInterface(input_size=9), "8x8. Received: 9. Try: --image_size=8"),
-        (ModelInterface(signature="wide", input_size=8), "8x16. Received: 8. Try: omit --input_size and pass images of that size"),
+        (ModelInterface(input_size=9), "8x8. Received: 9. Try: image_size=8"),
+        (ModelInterface(signature="wide", input_size=8), "8x16. Received: 8. Try: omit input_size and pass images of that size"),
         (ModelInterface(input_range="mean=0.1,0.2 std=1"), "one number, or 3, in mean and std"),
         (ModelInterface(signature="bytes", input_range="-1,1"), "input_range 0,255 for a model that takes uint8"),
         (ModelInterface(signature="soft", outputs="logits"), "pass --outputs=probabilities"),
@@ -65,7 +65,7 @@ def test_interfaces_that_do_not_fit(plain, interface, message):
     "shape, message",
     [
         ((8, 8, 1), r"\[8, 8, 3\] .*\[8, 8, 1\]. Channels are neither repeated nor averaged"),
-        ((5, 5, 3), r"\[5, 5, 3\]. Try: --image_size=8, which loads the data at the model's size"),
+        ((5, 5, 3), r"\[5, 5, 3\]. Try: image_size=8, which loads the data at the model's size"),
     ],
 )
 def test_images_that_do_not_fit(plain, shape, message):
@@ -106,7 +106,7 @@ def test_images_that_do_not_fit_another_interface(plain):
     ],
 )
 def test_invalid_input_ranges(text):
-    with pytest.raises(ValueError, match="Expected --input_range as LOW,HIGH.* or 'mean="):
+    with pytest.raises(ValueError, match="Expected input_range as LOW,HIGH.* or 'mean="):
         ModelInterface(input_range=text)
 
 

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import scipy.special
 
+from tests.command_line import main
 from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
-from tests.test_cli import main, read
+from tests.test_cli import read
 from tf_robust.saved_models import conversion, loading
 from tf_robust.saved_models.deployable import Deployable
 from tf_robust.saved_models.softmax import without_softmax

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import tf_robust as tfr
-from tf_robust.experiments import help as help_texts
-from tf_robust.experiments import modes
+from tests.command_line import runs_of
+from tf_robust.cli import commands
+from tf_robust.cli import show as help_texts
 from tf_robust.saved_models import loading, zoo
 
 NAMES = zoo.names()
@@ -64,9 +65,7 @@ def test_they_can_be_trained_further():
 
 
 def test_a_run_begins_with_their_weights():
-    run = modes.runs_of(
-        modes.parse_arguments(["--data=digits", "--model=lenet", "--init_from=zoo:digits/lenet_augmix", "--init_head"]), ""
-    )[0]
+    (run,) = runs_of("--data=digits", "--model=lenet", "--init_from=zoo:digits/lenet_augmix", "--init_head")
     classifier = run.method(run.training_source()).classifier
     for value, expected in zip(classifier.get_weights(), tfr.load("digits/lenet_augmix").get_weights(), strict=True):
         np.testing.assert_array_equal(value, expected)

@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.command_line import main
+from tests.conftest import ROOT
 from tests.methods import test_replicas
-from tests.test_cli import main
-from tf_robust import cli, methods
-from tf_robust.experiments import completion
+from tf_robust import methods
+from tf_robust.cli import main as cli
+from tf_robust.runs import scheduler
 from tf_robust.training import distribution
 
 ARGUMENTS = [
@@ -46,7 +48,7 @@ def two_workers(*command):
     return [
         subprocess.Popen(
             [sys.executable, *command],
-            cwd=cli.ROOT,
+            cwd=ROOT,
             env={**os.environ, "TF_CONFIG": config},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -86,7 +88,7 @@ def test_two_workers_take_the_steps_of_one_process(tmp_path, two_replicas, float
 @pytest.mark.slow
 def test_a_lost_worker_ends_the_other_and_restarted_they_train_as_one_process(tmp_path):
     """Only the first one writes."""
-    command = [os.path.join(cli.ROOT, "run_experiment.py"), *ARGUMENTS, f"--workdir={tmp_path}/two", "--strategy=multi_worker"]
+    command = [os.path.join(ROOT, "run_experiment.py"), *ARGUMENTS, f"--workdir={tmp_path}/two", "--strategy=multi_worker"]
     first, second = two_workers(*command)
     while not glob.glob(f"{tmp_path}/two/checkpoints/*.npz"):
         assert first.poll() is None and second.poll() is None
@@ -121,18 +123,18 @@ def test_a_lost_worker_ends_the_other_and_restarted_they_train_as_one_process(tm
     ],
 )
 def test_a_cluster_that_is_not_told_is_asked_for(text):
-    with pytest.raises(ValueError, match="Expected for --strategy=multi_worker, in every worker, .*TF_CONFIG"):
+    with pytest.raises(ValueError, match="Expected for strategy=multi_worker, in every worker, .*TF_CONFIG"):
         distribution.check_cluster(text)
 
 
 def test_one_device_cannot_be_mirrored(monkeypatch):
     one = tf.config.list_logical_devices("CPU")[:1]
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: one if kind == "CPU" else [])
-    with pytest.raises(ValueError, match="Expected several devices for --strategy=mirrored. Received: only .*CPU:0. Try: --strategy=auto"):
+    with pytest.raises(ValueError, match="Expected several devices for strategy=mirrored. Received: only .*CPU:0. Try: strategy=auto"):
         distribution.strategy("mirrored")
 
 
 def test_workers_take_one_run_at_a_time():
     runs = [type("Run", (), {"config": type("TrainConfig", (), {"strategy": "multi_worker"})})] * 2
-    with pytest.raises(ValueError, match="Expected one run with --strategy=multi_worker"):
-        completion.run_all(runs, None)
+    with pytest.raises(ValueError, match="Expected one run with strategy=multi_worker"):
+        scheduler.run_all(runs, None)

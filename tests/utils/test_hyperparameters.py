@@ -7,8 +7,8 @@ import typing
 import pytest
 
 from tf_robust import corrupted_datasets, evaluation, methods
+from tf_robust.configs.train import TrainConfig
 from tf_robust.data.augment import VIEWS
-from tf_robust.experiments.config import TrainConfig
 from tf_robust.saved_models import loading
 from tf_robust.utils import hyperparameters
 

@@ -9,9 +9,10 @@ import sys
 
 import pytest
 
-from tf_robust import cli
+from tests.conftest import ROOT
+from tf_robust.cli import main as cli
 from tf_robust.evaluation.set_locks import SetLocks
-from tf_robust.experiments import workdir
+from tf_robust.runs import workdir
 from tf_robust.utils import locks
 from tf_robust.utils.locks import WorkdirLocked, file_lock
 
@@ -27,9 +28,7 @@ def run(script, *arguments):
 
 def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path):
     path = str(tmp_path / "new" / "lock")
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=cli.ROOT
-    ) as other:
+    with subprocess.Popen([sys.executable, "-c", HOLD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as other:
         assert other.stdout.readline() == "held\n"
         with pytest.raises(WorkdirLocked, match="Another process holds .*lock"), file_lock(path, wait=False):
             pass
@@ -114,7 +113,7 @@ optional = ".beam", ".ray_launcher", ".slurm_launcher"  # of extras
 names = [name for name in names if not name.endswith(("__main__", *optional))]
 for name in names:
     importlib.import_module(name)
-from tf_robust.experiments import dry_run, workdir
+from tf_robust.runs import dry_run, workdir
 from tf_robust.evaluation.set_locks import SetLocks
 from tf_robust.utils import files
 from tf_robust.utils.locks import file_lock

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from tf_robust import cli
+from tests.conftest import ROOT
+from tf_robust.cli import main as cli
 
 LINES = [
     "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
@@ -33,7 +34,7 @@ def run(*command, **variables):
 
 
 def test_a_bad_flag_alone_is_on_standard_error():
-    process = run(os.path.join(cli.ROOT, "run_experiment.py"), "--epoks=3")
+    process = run(os.path.join(ROOT, "run_experiment.py"), "--epoks=3")
     assert process.returncode == 2 and process.stderr.startswith("Error: Unknown flag --epoks") and len(process.stderr.splitlines()) == 1
 
 
@@ -50,7 +51,7 @@ def test_an_error_inside_the_block_has_its_traceback():
 
 @pytest.mark.parametrize(
     "arguments, variables",
-    [(["--verbosity=1"], {}), (["--list", "--verbosity", "0"], {}), (["-v=1"], {}), ([], {"TF_CPP_MIN_LOG_LEVEL": "0"})],
+    [(["--verbosity=1"], {}), (["list", "--verbosity", "0"], {}), (["-v=1"], {}), ([], {"TF_CPP_MIN_LOG_LEVEL": "0"})],
 )
 def test_log_lines_are_shown_if_asked_for(arguments, variables):
     process = run("-c", BLOCK, *arguments, **variables)

@@ -10,10 +10,7 @@ from tf_robust.attacks.gradient import FastGradient, MinimalPGD, ProjectedGradie
 from tf_robust.attacks.proximal_log_barrier import ProximalLogBarrier
 from tf_robust.attacks.square import Square
 from tf_robust.utils import hyperparameters
-from tf_robust.utils.deprecation import moved_names
 from tf_robust.utils.errors import unknown
-
-__getattr__ = moved_names(__name__, {"BisectedDescent": "attacks.MinimalPGD", "Ensemble": "attacks.AutoAttack"})
 
 ATTACKS: dict[str, type[Attack]] = {
     "fgsm": FastGradient,

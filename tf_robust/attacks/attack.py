@@ -98,10 +98,10 @@ class Attack:
 
     def check_level(self, level: float) -> None:
         """Raises ValueError if the radius, in any norm, is smaller than one level of integer images, on the [0, 1] pixel scale."""
-        if 0 < getattr(self, "radius", level) < level * (1 - 1e-6):
+        if 0 < (radius := getattr(self, "radius", level)) < level * (1 - 1e-6):
             raise ValueError(
                 f"Expected radius >= {level:.4g}, one level of the integer images, which no attack can change by less. "
-                f"Received: {self.radius:.4g}. Try: images as floats"
+                f"Received: {radius:.4g}. Try: images as floats"
             )
 
     def _rounded(self, changes, images):
@@ -261,7 +261,7 @@ def loss_and_gradient(
         raise ValueError(
             "Expected a model that is differentiable with respect to its images. Received: a model without "
             "gradients (TensorFlow Lite, ONNX, images rounded to uint8, NumPy inside, or an argmax as output). Try: the attack "
-            "'square' (--attack=square), which needs none"
+            "'square' (attack=square), which needs none"
         )
     return values, gradient / tf.cast(per_image(scale), gradient.dtype), logits
 

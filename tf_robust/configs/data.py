@@ -47,6 +47,6 @@ class DataConfig:
 
     def __post_init__(self):
         if self.label_map and self.label_set == "imagenet_r":
-            raise ValueError("Expected --label_map or --label_set=imagenet_r, which both map folders to columns. Received: both")
+            raise ValueError("Expected label_map or label_set=imagenet_r, which both map folders to columns. Received: both")
         if self.image_size < 0:
-            raise ValueError(f"Expected --image_size >= 0 (0: chosen by the data and the model). Received: {self.image_size}")
+            raise ValueError(f"Expected image_size >= 0 (0: chosen by the data and the model). Received: {self.image_size}")

@@ -2,6 +2,3 @@
 
 from tf_robust.corrupted_datasets.generator import CorruptionConfig
 from tf_robust.corrupted_datasets.writer import WriterConfig, write
-from tf_robust.utils.deprecation import moved_names
-
-__getattr__ = moved_names(__name__, {"Recipe": "corrupted_datasets.CorruptionConfig", "Writing": "corrupted_datasets.WriterConfig"})

@@ -212,7 +212,7 @@ def _open_tfds(where, corruption, severity, data_dir, download):
     if (corruption, severity) not in present and not download:
         raise FileNotFoundError(
             f"Expected {where}/{tfds_name}_{severity} in {_tfds_folder(where, data_dir)}. Received: "
-            f"{_listed(present)}. Try: --download, or `tfds build {where}/{tfds_name}_{severity}`, on a machine "
+            f"{_listed(present)}. Try: download, or `tfds build {where}/{tfds_name}_{severity}`, on a machine "
             "with a network; or --data_dir with the directory of the data"
         )
     return _record_source(where, tfds_sets.builder_of(f"{where}/{tfds_name}_{severity}", data_dir, download))

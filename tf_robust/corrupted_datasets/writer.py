@@ -45,7 +45,7 @@ class WriterConfig:
 
     def __post_init__(self) -> None:
         if self.engine == "beam" and part_of(self.shard) != (1, 1):
-            raise ValueError(f"Expected --shard=1/1 with Beam, which divides the work itself. Received: {self.shard!r}")
+            raise ValueError(f"Expected shard=1/1 with Beam, which divides the work itself. Received: {self.shard!r}")
         if self.chunk_size < 1:
             raise ValueError(f"Expected chunk_size >= 1. Received: {self.chunk_size}")
         _check_names("dataset_format", (self.dataset_format,), LAYOUTS)
@@ -83,7 +83,7 @@ def write(open_source: Callable[[], Source], folder: str, writer_config: WriterC
     try:
         from tf_robust.corrupted_datasets.beam import write_with_beam
     except ModuleNotFoundError as error:
-        raise ValueError(f"Expected Apache Beam for --engine=beam. Try: pip install 'tf_robust[beam]' ({error})") from error
+        raise ValueError(f"Expected Apache Beam for engine=beam. Try: pip install 'tf_robust[beam]' ({error})") from error
     return write_with_beam(open_source, folder, writer_config, corruption_config)
 
 

@@ -20,14 +20,3 @@ from tf_robust.data.sources import (
     open_source,
 )
 from tf_robust.data.subsets import balanced, class_weights, labelled_fraction, stratified_subset, three_ways
-from tf_robust.utils.deprecation import moved_names
-
-__getattr__ = moved_names(
-    __name__,
-    {
-        "available": "corrupted_datasets.reader.available",
-        "card_of": "corrupted_datasets.reader.card_of",
-        "labelled_share": "data.labelled_fraction",
-        "open_corrupted": "corrupted_datasets.reader.open_corrupted",
-    },
-)

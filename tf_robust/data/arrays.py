@@ -290,9 +290,9 @@ def unit_images(images: np.ndarray, data_range: str, where: str) -> np.ndarray:
 def _checked_scale(images, data_range, where):
     """(scale, offset) of images, which are scale * [0, 1] + offset: float32 [1] or [C] each."""
     declared = data_range or default_range(images)
-    scale, offset = (np.array(part, np.float32) for part in pixel_scale.affine(declared, "--data_range"))
+    scale, offset = (np.array(part, np.float32) for part in pixel_scale.affine(declared, "data_range"))
     if len(scale) not in (1, images.shape[-1]):
-        raise ValueError(f"Expected --data_range with 1 or {images.shape[3]} numbers, one per channel. Received: {data_range!r}")
+        raise ValueError(f"Expected data_range with 1 or {images.shape[3]} numbers, one per channel. Received: {data_range!r}")
     lows, highs = (extreme(images, axis=(0, 1, 2)).astype(np.float32) for extreme in (np.min, np.max))
     low, high = float(lows.min()), float(highs.max())
     if not np.isfinite([low, high]).all():
@@ -301,9 +301,9 @@ def _checked_scale(images, data_range, where):
     outside = unit_low < -_TOLERANCE or unit_high > 1 + _TOLERANCE
     dark = not data_range and images.dtype.kind in "iu" and 1 < high < _DARK
     if outside or low < high and (dark or unit_high - unit_low < 1.5 / 255):
-        fitting = f"--data_range=0,{high:g} if that is white, --data_range=0,255 if the images are dark" if dark and low >= 0 else ""
+        fitting = f"data_range=0,{high:g} if that is white, data_range=0,255 if the images are dark" if dark and low >= 0 else ""
         raise ValueError(
-            f"Expected images of {where} on the pixel scale --data_range={declared}. "
+            f"Expected images of {where} on the pixel scale data_range={declared}. "
             f"Received: {images.dtype} from {low:.4g} to {high:.4g}. Try: {fitting or _range_that_fits(low, high)}"
         )
     return scale, offset
@@ -316,11 +316,11 @@ def default_range(images: np.ndarray) -> str:
 
 def _range_that_fits(low, high):
     if 0 <= low and high <= 1:
-        return "--data_range=0,1"
+        return "data_range=0,1"
     if 0 <= low and high <= 255:
-        return "--data_range=0,255"
+        return "data_range=0,255"
     if -1 <= low and high <= 1:
-        return "--data_range=-1,1"
+        return "data_range=-1,1"
     if 0 <= low and high <= 65535:
-        return "--data_range=0,65535, if the values have 16 bits"
-    return "--data_range='mean=M,M,M std=S,S,S', the numbers by which they were standardized (of images in [0, 1])"
+        return "data_range=0,65535, if the values have 16 bits"
+    return "data_range='mean=M,M,M std=S,S,S', the numbers by which they were standardized (of images in [0, 1])"

@@ -42,15 +42,15 @@ def declared(source: Source, label_set: str) -> Source:
     if label_set in _PARTS_OF_IMAGENET:
         known = classes_of(label_set)
         if source.paths is None:
-            raise ValueError(f"Expected --data=folder:DIR or {label_set} with --label_set={label_set}. Received: {source.name}")
+            raise ValueError(f"Expected data=folder:DIR or {label_set} with label_set={label_set}. Received: {source.name}")
         source = relabelled(source, dict(zip(known["wnids"], known["columns"])), IMAGENET_CLASSES)
         source = dataclasses.replace(source, class_mask=tuple(known["columns"]))
     elif source.num_classes < IMAGENET_CLASSES and _are_of_imagenet(source.class_names):
         source = relabelled(source, columns_of_imagenet(), IMAGENET_CLASSES)
     elif not source.label_columns and source.num_classes != IMAGENET_CLASSES:
         raise ValueError(
-            f"Expected {IMAGENET_CLASSES} classes with --label_set=imagenet. Received: {source.num_classes} in {source.name}. "
-            f"Try: --label_set= (not ImageNet's classes), or --label_map=FILE for some of them"
+            f"Expected {IMAGENET_CLASSES} classes with label_set=imagenet. Received: {source.num_classes} in {source.name}. "
+            f"Try: label_set= (not ImageNet's classes), or label_map=FILE for some of them"
         )
     return dataclasses.replace(source, label_set=label_set)
 
@@ -183,7 +183,7 @@ def relabelled(source: Source, label_map: Mapping[str, int], outputs: int | None
         )
     names = {column: name for name, column in label_map.items()}
     if "labels" not in {field.name for field in dataclasses.fields(source)}:
-        raise ValueError(f"Expected images in class folders or arrays with --label_map. Received: {source.name}, which is read as records")
+        raise ValueError(f"Expected images in class folders or arrays with label_map. Received: {source.name}, which is read as records")
     new_labels = np.take(columns, source.read_labels())
     return dataclasses.replace(  # type: ignore[call-arg]  # `labels` is a field of these sources
         source,

@@ -211,7 +211,7 @@ def _files(split, base, classes):
         raise ValueError(f"Expected only the classes of the training set in {base}. Received also: {sorted(unknown)}")
     images_by_class = {name: _images(os.path.join(base, folders[name])) for name in classes if name in folders}
     if not images_by_class:
-        advice = f"Try: --data=folder:{os.path.dirname(base) or '.'}, if {os.path.basename(base)} is a class." if _images(base) else ""
+        advice = f"Try: data=folder:{os.path.dirname(base) or '.'}, if {os.path.basename(base)} is a class." if _images(base) else ""
         holds = "image files, but no subfolders" if advice else "none"
         raise FileNotFoundError(
             f"Expected subfolders of {base}, one per class, with image files ({', '.join(SUFFIXES)}) in them. "
@@ -222,7 +222,7 @@ def _files(split, base, classes):
     other = [name for name in without if any(file.lower().endswith(_UNREAD) for file in os.listdir(os.path.join(base, folders[name])))]
     empty = without if len(without) == len(images_by_class) else [name for name in without if name in {*below, *other}]
     if empty:
-        advice = f"Try: --data=folder:{os.path.join(base, below[0])}, if its subfolders are the classes." if below else "Add images."
+        advice = f"Try: data=folder:{os.path.join(base, below[0])}, if its subfolders are the classes." if below else "Add images."
         advice = f"Try: convert the files of {other[0]!r} to PNG or JPEG." if other else advice
         raise FileNotFoundError(
             f"Expected image files ({', '.join(SUFFIXES)}) in every class folder of {base}. Received: none in "

@@ -46,7 +46,7 @@ def parse_address(address: str) -> tuple[str, int]:
     """
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 2**16:
-        raise ValueError(f"Expected --data_service=HOST:PORT, or several separated by commas. Received: {address!r}")
+        raise ValueError(f"Expected data_service=HOST:PORT, or several separated by commas. Received: {address!r}")
     return host, int(port)
 
 

@@ -71,7 +71,7 @@ def check_shifts(names: Collection[str], kind: str = "shifts") -> None:
         name = shift_name(data)
         if not name or name in first:
             other = f" and {first[name]}, both {name!r}" if name else ""
-            raise ValueError(f"Expected --{kind} with different names. Received: {data!r}{other}. Try: rename one of the folders or files")
+            raise ValueError(f"Expected {kind} with different names. Received: {data!r}{other}. Try: rename one of the folders or files")
         first[name] = data
 
 

@@ -73,9 +73,9 @@ def open_source(
     if split == UNSPLIT and not is_unsplit(name) and not _is_missing_folder(name):
         raise ValueError(f"Expected the split test or validation of {name}, which has splits. Received: {split!r}")
     if data_range and not name.startswith("npz:"):
-        raise ValueError(f"Expected --data_range for arrays and npz:FILE; image files have uint8 values. Received: {data_range} for {name}")
+        raise ValueError(f"Expected data_range for arrays and npz:FILE; image files have uint8 values. Received: {data_range} for {name}")
     if not 0.0 <= validation_fraction < 1.0:
-        raise ValueError(f"Expected --validation_fraction in [0, 1). Received: {validation_fraction}")
+        raise ValueError(f"Expected validation_fraction in [0, 1). Received: {validation_fraction}")
     if image_fit not in FITS:
         raise unknown("image_fit", image_fit, FITS)
     size = (image_size, image_size) if image_size else ()
@@ -126,7 +126,7 @@ def _npz(name, split, validation_fraction, data_range, num_classes):
 def _part_of(source, split, image_size, image_fit, examples):
     """Images in memory, which have no splits."""
     if split != UNSPLIT:
-        raise ValueError(f"Expected --evaluation_split=all for {source.name}, which have no splits. Received: {split!r}")
+        raise ValueError(f"Expected evaluation_split=all for {source.name}, which have no splits. Received: {split!r}")
     source = source.resized((image_size, image_size) if image_size else (), image_fit)
     return _subset(source, examples)
 

@@ -37,7 +37,7 @@ def with_stylized(source: Source, directory: str) -> Source:
     """
     if source.paths is None and not source.in_memory:
         raise ValueError(
-            f"Expected data in memory or --data=folder:DIR for training with stylized images. Received: "
+            f"Expected data in memory or data=folder:DIR for training with stylized images. Received: "
             f"{source.name}, which is read as a stream"
         )
     root = os.path.expanduser(directory)

@@ -67,17 +67,17 @@ def labelled_fraction(source: Source, fraction: float, seed: int) -> Source:
         ValueError: a class would be left without examples, or the set is read as a stream.
     """
     if not 0 < fraction <= 1:
-        raise ValueError(f"Expected --label_fraction in (0, 1]. Received: {fraction}")
+        raise ValueError(f"Expected label_fraction in (0, 1]. Received: {fraction}")
     if fraction == 1:
         return source
     if not source.random_access:
-        raise ValueError(f"Expected --label_fraction=1 for {source.name}, which is read as a stream. Received: {fraction}")
+        raise ValueError(f"Expected label_fraction=1 for {source.name}, which is read as a stream. Received: {fraction}")
     labels, count = np.asarray(source.labels), round(fraction * len(source))
     kept = np.sort(stratified_order(labels, seed)[:count])
     missing = sorted(set(np.unique(labels)) - set(labels[kept]))
     if missing:
         raise ValueError(
-            f"Expected a --label_fraction that leaves examples of every class. Received: {fraction}, {count} examples, "
+            f"Expected a label_fraction that leaves examples of every class. Received: {fraction}, {count} examples, "
             f"none of {len(missing)} classes, the first {source.class_names[missing[0]]!r}"
         )
     return source.subset(kept)
@@ -91,7 +91,7 @@ def balanced(source: Source) -> Source:
     """
     if not source.random_access:
         raise ValueError(
-            f"Expected --sampling=shuffled for {source.name}, which is read as a stream. Received: balanced. Try: --class_weights=balanced"
+            f"Expected sampling=shuffled for {source.name}, which is read as a stream. Received: balanced. Try: class_weights=balanced"
         )
     return dataclasses.replace(source, balanced=True)
 
@@ -118,7 +118,7 @@ def class_weights(text: str, source: Source) -> tuple[float, ...] | None:
         weights = ()
     if len(weights) != source.num_classes or not all(0 <= weight < np.inf for weight in weights):
         raise ValueError(
-            f"Expected --class_weights=balanced, or {source.num_classes} numbers >= 0, one per class of {source.name}. Received: {text!r}"
+            f"Expected class_weights=balanced, or {source.num_classes} numbers >= 0, one per class of {source.name}. Received: {text!r}"
         )
     return weights
 
@@ -138,7 +138,7 @@ def three_ways(source: Source, split: str, fraction: float) -> Source:
     count = max(1, round(fraction * len(order)))
     if 2 * count >= len(order):
         raise ValueError(
-            f"Expected a --validation_fraction (used twice, for validation and for test) that leaves images to "
+            f"Expected a validation_fraction (used twice, for validation and for test) that leaves images to "
             f"train on. Received: {fraction} of {len(order)}"
         )
     part = {"test": order[:count], "validation": order[count : 2 * count], "train": order[2 * count :]}
@@ -161,9 +161,9 @@ def held_out_positions(labels: np.ndarray, split: str, fraction: float, name: st
     count = round(fraction * len(order))
     if split == "validation" and not count:
         raise ValueError(
-            f"{name} has no validation split. Expected --validation_fraction > 0 (such as 0.1), which holds "
+            f"{name} has no validation split. Expected validation_fraction > 0 (such as 0.1), which holds "
             f"out a part of the training set. Received: {fraction}"
         )
     if count == len(order):
-        raise ValueError(f"Expected a --validation_fraction that leaves images to train on. Received: {fraction} of {count}")
+        raise ValueError(f"Expected a validation_fraction that leaves images to train on. Received: {fraction} of {count}")
     return np.sort(order[:count] if split == "validation" else order[count:])

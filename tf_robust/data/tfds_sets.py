@@ -186,7 +186,7 @@ def builder_of(name: str, data_dir: str | None, download: bool) -> typing.Any:
 
     where = os.path.expanduser(data_dir or tfds.core.constants.DATA_DIR)
     advice = (
-        f"Looked in {where}. Try: --download, or `tfds build {name} --data_dir={where}`, on a machine with a network; "
+        f"Looked in {where}. Try: download, or `tfds build {name} --data_dir={where}`, on a machine with a network; "
         f"or --data_dir with the directory of the data"
     )
     try:
@@ -241,7 +241,7 @@ def open_tfds(
     if split != "test" and not own and (validation_fraction or split == "validation"):
         raise ValueError(
             f"{name} is read as a stream and has no validation split of its own. "
-            f"Expected --validation_fraction=0. Received: {validation_fraction} (split {split!r})"
+            f"Expected validation_fraction=0. Received: {validation_fraction} (split {split!r})"
         )
     if None not in shape:
         return RecordSource(name, split, tuple(class_names), shape, count, builder, tfds_split).resized(size, fit)

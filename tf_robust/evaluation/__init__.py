@@ -43,18 +43,6 @@ from tf_robust.evaluation.required_bounds import (
 )
 from tf_robust.evaluation.scoring import confidences, correctness, masked
 from tf_robust.evaluation.sets import check, clean_name, evaluation_sets
-from tf_robust.utils.deprecation import moved_names
-
-__getattr__ = moved_names(
-    __name__,
-    {
-        "Measuring": "evaluation.EvalConfig",
-        "Row": "evaluation.Measure",
-        "USUAL": "evaluation.DEFAULT_EVALUATIONS",
-        "first_pictures": "evaluation.first_images",
-        "requirements": "evaluation.parse_requirements",
-    },
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,9 +149,9 @@ def why_no_mce(source: Source, eval_config: EvalConfig, measures: Sequence[Measu
     if not expected or any(str(measure) == "corruptions/mce" for measure in measures):
         return ""
     if eval_config.severities != ALL_SEVERITIES:
-        needs = f"all five severities, not {', '.join(map(str, eval_config.severities))} (--severities=1,2,3,4,5)"
+        needs = f"all five severities, not {', '.join(map(str, eval_config.severities))} (severities=1,2,3,4,5)"
     elif eval_config.constants(source.image_shape) != "imagenet":
-        needs = "ImageNet-C's constants (--corruption_constants=imagenet)"
+        needs = "ImageNet-C's constants (corruption_constants=imagenet)"
     else:
         needs = "images of all 1,000 classes" if not is_imagenet(source, eval_config) else "all 15 corruptions of the benchmark"
     return f"no mCE (corruptions/mce), which needs {needs}"

@@ -20,12 +20,12 @@ def check(adaptation: str, batch_size: int, evaluations: Sequence[str]) -> None:
         ValueError: batches of fewer than two images, or evaluations of single images with adaptation.
     """
     if batch_size < 2:
-        raise ValueError(f"Expected --adaptation_batch_size >= 2, for statistics over images. Received: {batch_size}. Try: 200")
+        raise ValueError(f"Expected adaptation_batch_size >= 2, for statistics over images. Received: {batch_size}. Try: 200")
     others = [name for name in evaluations if name not in EVALUATIONS]
     if adaptation != "none" and others:
         raise ValueError(
-            f"Expected evaluations of: {', '.join(EVALUATIONS)}, with --adaptation={adaptation}: attacks, certificates and sequences need "
-            f"a prediction that is independent of other images. Received: {', '.join(others)}. Try: --adaptation=none for them"
+            f"Expected evaluations of: {', '.join(EVALUATIONS)}, with adaptation={adaptation}: attacks, certificates and sequences need "
+            f"a prediction that is independent of other images. Received: {', '.join(others)}. Try: adaptation=none for them"
         )
 
 

@@ -66,7 +66,7 @@ def parse_threat(text: str) -> tuple[str, float]:
     """
     name, _, radius = text.partition("_")
     if (number := _number(text)) is not None:
-        advice = f"--attack_radii=linf_{text}{'/255' * (number > 1)}"
+        advice = f"attack_radii=linf_{text}{'/255' * (number > 1)}"
         raise ValueError(f"Expected a threat NORM_RADIUS. Received: {text!r}, without a norm. Try: {advice}")
     norms.norm(name)
     if (number := _number(radius)) is None:

@@ -119,7 +119,7 @@ def _probabilities_message(logits):
     if not inside or (np.abs(logits.sum(axis=1) - 1) > _PROBABILITIES).any():
         return ""
     return (
-        "The outputs look like probabilities, not logits: their gradients vanish where the model is confident. Try: --outputs=probabilities"
+        "The outputs look like probabilities, not logits: their gradients vanish where the model is confident. Try: outputs=probabilities"
     )
 
 

@@ -24,7 +24,7 @@ def check(source: Source) -> None:
     """
     if tuple(source.image_shape) != (1, 2, 1) or source.num_classes != 2:
         raise ValueError(
-            f"Expected points in the plane, images 1x2x1 of two classes (--data=toy or toy_band), for the evaluation "
+            f"Expected points in the plane, images 1x2x1 of two classes (data=toy or toy_band), for the evaluation "
             f"'boundary'. Received: {source.name}, {'x'.join(map(str, source.image_shape))}, "
             f"{source.num_classes} classes"
         )

@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import typing
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -156,55 +155,51 @@ class EvalConfig:
         for name in ("attack", "attack_radii", "curve_attacks", "certified_radii"):
             values = getattr(self, name)
             if repeated := [value for value, count in collections.Counter(values).items() if count > 1]:
-                raise ValueError(f"Expected each value of --{name} once. Received: {repeated[0]} {values.count(repeated[0])} times")
+                raise ValueError(f"Expected each value of {name} once. Received: {repeated[0]} {values.count(repeated[0])} times")
         if not self.evaluations:
             raise ValueError(f"Expected evaluations, of: {', '.join(EVALUATIONS)}. Received: none")
         if not self.severities or sorted({*self.severities} & {*ALL_SEVERITIES}) != [*self.severities]:
             raise ValueError(
-                f"Expected --severities of 1 to 5 in increasing order. Received: {','.join(map(str, self.severities)) or 'none'}"
+                f"Expected severities of 1 to 5 in increasing order. Received: {','.join(map(str, self.severities)) or 'none'}"
             )
         if self.nun_floor != "auto" and not _is_floor(self.nun_floor):
-            raise ValueError(f"Expected --nun_floor to be auto or a number >= 0. Received: {self.nun_floor!r}")
+            raise ValueError(f"Expected nun_floor to be auto or a number >= 0. Received: {self.nun_floor!r}")
         if self.groups and "slices" not in self.evaluations:
-            raise ValueError(f"Expected the evaluation slices with --groups={self.groups}. Received: {', '.join(self.evaluations)}")
+            raise ValueError(f"Expected the evaluation slices with groups={self.groups}. Received: {', '.join(self.evaluations)}")
         if self.surrogate and "adversarial" not in self.evaluations:
-            raise ValueError(f"Expected the evaluation adversarial with --surrogate. Received: {', '.join(self.evaluations)}")
+            raise ValueError(f"Expected the evaluation adversarial with surrogate. Received: {', '.join(self.evaluations)}")
         for name in ("subset", "attack_subset"):
             if getattr(self, name) < 0:
-                raise ValueError(f"Expected --{name} >= 0. Received: {getattr(self, name)}")
-        if "ensemble" in self.attack:
-            warnings.warn("--attack=ensemble is now autoattack, which has APGD-T and FAB-T too.", FutureWarning, stacklevel=3)
-            current = dict.fromkeys("autoattack" if name == "ensemble" else name for name in self.attack)
-            object.__setattr__(self, "attack", tuple(current))  # the class is frozen
+                raise ValueError(f"Expected {name} >= 0. Received: {getattr(self, name)}")
         for name in self.attack:
             if name not in adversarial.ATTACKS:
                 raise unknown("attack", name, adversarial.ATTACKS)
         if not self.attack:
-            raise ValueError(f"Expected --attack, of: {', '.join(adversarial.ATTACKS)}. Received: none")
+            raise ValueError(f"Expected attack, of: {', '.join(adversarial.ATTACKS)}. Received: none")
         if self.attack_queries < 1:
-            raise ValueError(f"Expected --attack_queries >= 1. Received: {self.attack_queries}")
+            raise ValueError(f"Expected attack_queries >= 1. Received: {self.attack_queries}")
         smoothing.check(self.smoothing_sigma, self.smoothing_selection, self.smoothing_samples, self.certified_radii)
         adaptation.check(self.adaptation, self.adaptation_batch_size, self.evaluations)
         check_shifts(self.shifts)
         check_shifts(self.ood, "ood")
         for name in ("abstain_accuracy", "conformal"):
             if not 0 <= (value := getattr(self, name)) < 1:
-                advice = f". Try: --{name}={value / 100:g}" if 1 < value < 100 else ""
-                raise ValueError(f"Expected --{name} in (0, 1), or 0 for none. Received: {value:g}{advice}")
+                advice = f". Try: {name}={value / 100:g}" if 1 < value < 100 else ""
+                raise ValueError(f"Expected {name} in (0, 1), or 0 for none. Received: {value:g}{advice}")
         if self.needs_validation_set and self.evaluation_split == "validation":
             raise ValueError(
-                "Expected --evaluation_split=test with --calibrate, --abstain_accuracy and --conformal, which are fitted on the validation "
+                "Expected evaluation_split=test with calibrate, abstain_accuracy and conformal, which are fitted on the validation "
                 "images. Received: validation"
             )
         if self.adaptation != "none" and (self.needs_validation_set or self.ood):
             raise ValueError(
-                "Expected --adaptation=none with --calibrate, --abstain_accuracy, --conformal and --ood, which need a prediction that is "
-                f"independent of other images. Received: --adaptation={self.adaptation}"
+                "Expected adaptation=none with calibrate, abstain_accuracy, conformal and ood, which need a prediction that is "
+                f"independent of other images. Received: adaptation={self.adaptation}"
             )
         if self.per_image and (others := [name for name in _OF_ALL_IMAGES if getattr(self, name) not in ("none", 0)]):
-            received = ", ".join(f"--{name}={getattr(self, name)}" for name in others)
+            received = ", ".join(f"{name}={getattr(self, name)}" for name in others)
             raise ValueError(
-                f"Expected --per_image without options that need all images of a set at once. Received: {received}. "
+                f"Expected per_image without options that need all images of a set at once. Received: {received}. "
                 "Try: two commands with two workdirs"
             )
         for text in self.attack_radii:
@@ -214,9 +209,9 @@ class EvalConfig:
         given = self.attack_radii != EvalConfig.attack_radii
         if given and others and "attack_curves" in self.evaluations and "adversarial" not in self.evaluations:
             raise ValueError(
-                "Expected --attack_radii in the norms of --curve_attacks, whose accuracies the evaluation attack_curves gives. "
-                f"Received: {', '.join(others)} with --curve_attacks={','.join(self.curve_attacks)}. "
-                f"Try: --curve_attacks={','.join(self.curve_attacks)},pgd_{others[0].partition('_')[0]}"
+                "Expected attack_radii in the norms of curve_attacks, whose accuracies the evaluation attack_curves gives. "
+                f"Received: {', '.join(others)} with curve_attacks={','.join(self.curve_attacks)}. "
+                f"Try: curve_attacks={','.join(self.curve_attacks)},pgd_{others[0].partition('_')[0]}"
             )
 
     @property
@@ -240,7 +235,7 @@ class EvalConfig:
         for evaluation, names in _OPTIONS.items():
             for name in names:
                 owners.setdefault(name, []).append(evaluation)
-        received = f"Received: --evaluations={','.join(self.evaluations)}"
+        received = f"Received: evaluations={','.join(self.evaluations)}"
         reasons = {
             name: f"it belongs to the evaluation{'s' * (len(own) > 1)} {', '.join(own)}. {received}"
             for name, own in owners.items()
@@ -253,20 +248,20 @@ class EvalConfig:
     def _overridden(self):
         """Options that another option leaves without an effect: {name: the reason}."""
         reasons: dict[str, str] = {}
-        attack = f"Received: --attack={','.join(self.attack)}"
+        attack = f"Received: attack={','.join(self.attack)}"
         if self.corrupted_dir:
             constants = () if "perturbations" in self.evaluations else ("corruption_constants",)
             reasons |= dict.fromkeys(
                 ("corruption_protocol", "frost_dir", *constants),
-                f"corrupted images are read. Received: --corrupted_dir={self.corrupted_dir}",
+                f"corrupted images are read. Received: corrupted_dir={self.corrupted_dir}",
             )
         if not {"autoattack", "square"} & set(self.attack):
-            reasons["attack_queries"] = f"it belongs to --attack=autoattack or --attack=square. {attack}"
+            reasons["attack_queries"] = f"it belongs to attack=autoattack or attack=square. {attack}"
         if not self.attacks_by_gradient:
-            reasons["attack_checks"] = f"it belongs to --attack=autoattack or --attack=pgd. {attack}"
+            reasons["attack_checks"] = f"it belongs to attack=autoattack or attack=pgd. {attack}"
         if self.adaptation == "none":
             adaptation_options = ("adaptation_batch_size", "adaptation_order")
-            reasons |= dict.fromkeys(adaptation_options, "it belongs to --adaptation=batch_norm. Received: --adaptation=none")
+            reasons |= dict.fromkeys(adaptation_options, "it belongs to adaptation=batch_norm. Received: adaptation=none")
         return reasons
 
     @property

@@ -81,11 +81,11 @@ def check_measures(
         parsed = parse_measure(measure)
         if parsed.family == "deployed":
             if not deployed:
-                raise ValueError(f"Expected {flag} with measures of a model. Received: {measure}, of the files of --formats")
+                raise ValueError(f"Expected {flag} with measures of a model. Received: {measure}, of the files of formats")
             continue
         named = parsed.plain.of_model(label_fraction, eval_config.adaptation != "none")
         if named != parsed:
-            options = f"--adaptation={eval_config.adaptation} and --label_fraction={label_fraction:g}"
+            options = f"adaptation={eval_config.adaptation} and label_fraction={label_fraction:g}"
             raise ValueError(f"Expected {flag} with names of measures of {options}. Received: {measure}. Try: {named}")
         if message := mismatch(parsed.plain, eval_config):
             raise ValueError(f"Expected {flag} with measures of the chosen options. Received: {message}")

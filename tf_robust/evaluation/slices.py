@@ -23,9 +23,7 @@ def check(source: Source, column: str) -> None:
         raise ValueError(f"Expected a data set that is not read as a stream for the evaluation slices. Received: {source.name}")
     if column and column not in (source.columns or {}):
         known = ", ".join(source.columns or {}) or "none"
-        raise ValueError(
-            f"Expected --groups as a further column of --data=csv:FILE. Received: {column!r} for {source.name}. Columns: {known}"
-        )
+        raise ValueError(f"Expected groups as a further column of data=csv:FILE. Received: {column!r} for {source.name}. Columns: {known}")
 
 
 def measures(source: Source, correct: np.ndarray, column: str) -> list[Measure]:

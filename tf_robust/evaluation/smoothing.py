@@ -25,7 +25,7 @@ PGD_STEPS, PGD_SAMPLES = 20, 16  # steps of the attack, and noisy copies over wh
 MOST_VOTES = 1000  # noisy copies by which an attacked image is classified
 ABSTAINS = (
     "the smoothed model abstains on all images: no class has a probability above 1/2 under the noise. Try: a model trained with the same "
-    "noise (--method=gaussian), a smaller --smoothing_sigma, or more --smoothing_samples"
+    "noise (method=gaussian), a smaller smoothing_sigma, or more smoothing_samples"
 )
 _LARGEST = 2**20  # samples per image and purpose: its rows of the stream
 _ATTACKED_IMAGES = 16  # per batch of the attack, each with PGD_SAMPLES copies
@@ -45,23 +45,23 @@ def check(sigma: float, selection: int, samples: int, radii: tuple[float, ...]) 
         ValueError: a number is out of range, or there are too few samples for the smallest radius above 0.
     """
     if not 0 < sigma < np.inf:
-        raise ValueError(f"Expected --smoothing_sigma > 0, on the [0, 1] pixel scale. Received: {sigma}. Try: --smoothing_sigma=0.25")
+        raise ValueError(f"Expected smoothing_sigma > 0, on the [0, 1] pixel scale. Received: {sigma}. Try: smoothing_sigma=0.25")
     if not 1 <= selection < _LARGEST or not 1 <= samples < _LARGEST:
         raise ValueError(
-            f"Expected --smoothing_selection and --smoothing_samples from 1 to {_LARGEST - 1}. Received: {selection} and {samples}"
+            f"Expected smoothing_selection and smoothing_samples from 1 to {_LARGEST - 1}. Received: {selection} and {samples}"
         )
     if not radii or min(radii) < 0:
-        raise ValueError(f"Expected --certified_radii >= 0. Received: {', '.join(map(str, radii)) or 'none'}")
+        raise ValueError(f"Expected certified_radii >= 0. Received: {', '.join(map(str, radii)) or 'none'}")
     smallest = min((radius for radius in radii if radius), default=0.0)
     largest, needed = metrics.largest_radius(samples, sigma, ALPHA), metrics.samples_needed(smallest, sigma, ALPHA)
     if not largest >= smallest:
         limit = "nothing can be certified" if np.isnan(largest) else f"the largest radius that can be certified is {largest:.4g}"
-        advice = f"--smoothing_samples={needed}" if needed < _LARGEST else "smaller --certified_radii"
+        advice = f"smoothing_samples={needed}" if needed < _LARGEST else "smaller certified_radii"
         if largest > 0:
-            advice += f", or --smoothing_sigma={_rounded_up(smallest * sigma / largest):g} for a model trained with that noise"
+            advice += f", or smoothing_sigma={_rounded_up(smallest * sigma / largest):g} for a model trained with that noise"
         raise ValueError(
-            f"Expected enough --smoothing_samples to certify the radius {smallest:g} with confidence {1 - ALPHA:g}. "
-            f"Received: --smoothing_samples={samples} with --smoothing_sigma={sigma:g}, with which {limit}. Try: {advice}"
+            f"Expected enough smoothing_samples to certify the radius {smallest:g} with confidence {1 - ALPHA:g}. "
+            f"Received: smoothing_samples={samples} with smoothing_sigma={sigma:g}, with which {limit}. Try: {advice}"
         )
 
 
@@ -222,7 +222,7 @@ def _check_gradients(predict, image_shape):
         total = tf.reduce_sum(predict(images))
     if tape.gradient(total, images) is None:
         raise ValueError(
-            "Expected a model with gradients, to attack its smoothed model. Received: one without. Try: --smoothing_attack=false, which "
+            "Expected a model with gradients, to attack its smoothed model. Received: one without. Try: smoothing_attack=false, which "
             "only certifies it"
         )
 

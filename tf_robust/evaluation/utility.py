@@ -25,7 +25,7 @@ def check(source: Source) -> None:
     """
     if source.num_classes != 15 or not source.name.startswith("synthetic_"):
         raise ValueError(
-            f"Expected corner digits (--data=synthetic_digits or synthetic_mnist) for the evaluation 'utility'. "
+            f"Expected corner digits (data=synthetic_digits or synthetic_mnist) for the evaluation 'utility'. "
             f"Received: {source.name} with {source.num_classes} classes"
         )
 

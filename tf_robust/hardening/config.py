@@ -6,6 +6,8 @@ from tf_robust.hardening.budget import parse_budget
 from tf_robust.hardening.target import SHIFT, TARGETS
 from tf_robust.utils.errors import unknown
 
+EVALUATIONS = ("clean", "noise", "corruptions", "corruptions_bar", "calibration")  # of the proof, by default
+
 
 @dataclasses.dataclass(frozen=True)
 class HardenConfig:
@@ -34,9 +36,9 @@ class HardenConfig:
         if self.target not in TARGETS and not self.shift:
             raise unknown("target", self.target, (*TARGETS, f"{SHIFT}DATA"))
         if self.adapt and not self.shift:
-            raise ValueError(f"Expected --target=shift=DATA with --adapt, images to train on. Received: --target={self.target}")
+            raise ValueError(f"Expected target=shift=DATA with adapt, images to train on. Received: target={self.target}")
         if not 0 <= self.max_clean_loss <= 1:
-            raise ValueError(f"Expected --max_clean_loss in [0, 1]. Received: {self.max_clean_loss}")
+            raise ValueError(f"Expected max_clean_loss in [0, 1]. Received: {self.max_clean_loss}")
         parse_budget(self.budget)
 
     @property

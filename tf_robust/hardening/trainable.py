@@ -61,7 +61,7 @@ def trainable(classifier: Classifier, image_shape: Sequence[int] = ()) -> Traina
     """
     if classifier.interface.input_size:
         size = classifier.interface.input_size
-        raise ValueError(f"Expected images of the model's size. Received: --input_size={size}. Try: --image_size={size} in its place")
+        raise ValueError(f"Expected images of the model's size. Received: input_size={size}. Try: image_size={size} in its place")
     saved_model = is_saved_model(classifier)
     check_format(classifier.path)
     if not saved_model and not isinstance(classifier.loaded, keras.Model):

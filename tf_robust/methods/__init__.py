@@ -19,9 +19,6 @@ from tf_robust.methods.noisymix import NFM, AugMix, ManifoldMixup, Mixup, NoisyM
 from tf_robust.methods.puzzlemix import PuzzleMix
 from tf_robust.methods.simclr import SimCLR
 from tf_robust.methods.trades import TRADES
-from tf_robust.utils.deprecation import moved_names
-
-__getattr__ = moved_names(__name__, {"FeatureContrastive": "methods.FCL", "Adversarial": "methods.AdversarialTraining"})
 
 METHODS: dict[str, type[Method]] = {
     "cross_entropy": CrossEntropy,

@@ -68,7 +68,7 @@ class AugMax(Method):
         if (first, last) != ("clean", "augmix") or not chains or set(chains) != {"augmix_chain"}:
             raise ValueError(
                 "Expected the views clean, one or more augmix_chain, and augmix for AugMax, such as "
-                f"clean,augmix_chain,augmix_chain,augmix_chain,augmix. Received: --views={','.join(views)}"
+                f"clean,augmix_chain,augmix_chain,augmix_chain,augmix. Received: views={','.join(views)}"
             )
 
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:

@@ -189,7 +189,7 @@ class Method(KerasFit):
     def check_views(self, views: Sequence[str]) -> None:
         """Raises ValueError unless the method can train on these views, given by name (`TrainConfig.views`)."""
         if len(views) != 1:
-            raise ValueError(f"Expected one view for the method {type(self).__name__}. Received: --views={','.join(views)}")
+            raise ValueError(f"Expected one view for the method {type(self).__name__}. Received: views={','.join(views)}")
 
     def check_batch(self, size: int) -> None:
         """Raises ValueError unless the method can train on batches of this size, over all replicas."""

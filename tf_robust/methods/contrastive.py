@@ -36,7 +36,7 @@ class ContrastiveMethod(Method):
         if len(views) != 2:
             raise ValueError(
                 f"Expected two views for the method {type(self).__name__}, such as simclr,simclr or urrl,urrl. "
-                f"Received: --views={','.join(views)}"
+                f"Received: views={','.join(views)}"
             )
 
     def linear(self, embeddings: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -52,7 +52,7 @@ class InstDis(MemoryMethod):
     def check_views(self, views: Sequence[str]) -> None:
         if len(views) != 1:
             raise ValueError(
-                f"Expected one view for the method {type(self).__name__}, such as moco_v1 or urrl. Received: --views={','.join(views)}"
+                f"Expected one view for the method {type(self).__name__}, such as moco_v1 or urrl. Received: views={','.join(views)}"
             )
 
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
@@ -114,7 +114,7 @@ class PIRL(InstDis):
         if len(views) != 2:
             raise ValueError(
                 f"Expected two views for the method PIRL, the second of which becomes the jigsaw, such as moco_v1,moco_v1. "
-                f"Received: --views={','.join(views)}"
+                f"Received: views={','.join(views)}"
             )
 
     def contrast(self, projections: tf.Tensor, batch: Batch) -> tf.Tensor:

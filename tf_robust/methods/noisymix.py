@@ -100,7 +100,7 @@ class NoisyMix(FurtherViewsMethod):
         expected = "at least 2 views, such as clean,augmix,augmix," if self.jsd_weight else "one view"
         if (len(views) > 1) != bool(self.jsd_weight):
             name = type(self).__name__
-            raise ValueError(f"Expected {expected} for {name} with jsd_weight={self.jsd_weight:g}. Received: --views={','.join(views)}")
+            raise ValueError(f"Expected {expected} for {name} with jsd_weight={self.jsd_weight:g}. Received: views={','.join(views)}")
 
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         step, views = batch.step[0], len(batch.views)

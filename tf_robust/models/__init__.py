@@ -25,7 +25,6 @@ from tf_robust.models.user_models import (
 from tf_robust.models.vit import vit_tiny4
 from tf_robust.models.weights import load_encoder, write_weights
 from tf_robust.models.wide_resnet import wide_resnet28_2, wide_resnet28_4
-from tf_robust.utils.deprecation import moved_names
 from tf_robust.utils.errors import unknown
 
 if keras.config.image_data_format() != "channels_last":
@@ -34,7 +33,6 @@ if keras.config.image_data_format() != "channels_last":
         "Try: keras.config.set_image_data_format('channels_last') before importing tf_robust"
     )
 
-__getattr__ = moved_names(__name__, {"around": "models.from_backbone", "start": "models.load_encoder"})
 
 MODELS: dict[str, Callable[..., keras.Model]] = {
     "lenet": lenet,
@@ -77,6 +75,6 @@ def build(
         raise unknown("model", name, MODELS)
     resizing = [known for known, model in MODELS.items() if "resize" in inspect.signature(model).parameters]
     if resize and name not in resizing:
-        raise ValueError(f"Expected --resize=0, or a model that can resize: {', '.join(resizing)}. Received: {name}")
+        raise ValueError(f"Expected resize=0, or a model that can resize: {', '.join(resizing)}. Received: {name}")
     keras.utils.set_random_seed(seed)
     return MODELS[name](tuple(input_shape), num_classes, **({"resize": resize} if resize else {}))

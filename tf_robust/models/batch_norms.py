@@ -21,14 +21,14 @@ def with_own_batch_norm(classifier: keras.Model) -> keras.Model:
     except ValueError as error:
         raise ValueError(
             f"Expected a Functional or Sequential model. Received: {type(classifier).__name__} "
-            f"{classifier.name}. Try: --augmax_dual_batch_norm=false"
+            f"{classifier.name}. Try: augmax_dual_batch_norm=false"
         ) from error
     originals = {id(variable) for variable in classifier.variables}
     shared = [variable.path for variable in copy.variables if variable.name == "moving_mean" and id(variable) in originals]
     if shared:
         raise ValueError(
             "Expected batch normalization as layers of Functional or Sequential models, so that it can be copied. "
-            f"Received: {', '.join(shared[:3])}, inside another kind of layer. Try: --augmax_dual_batch_norm=false"
+            f"Received: {', '.join(shared[:3])}, inside another kind of layer. Try: augmax_dual_batch_norm=false"
         )
     copy.set_weights(classifier.get_weights())
     return copy

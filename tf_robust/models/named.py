@@ -44,17 +44,17 @@ def build_named(name: str, input_shape: Sequence[int], num_classes: int, *, resi
     """
     kind, _, rest = name.partition(":")
     if weights and kind != "applications":
-        raise ValueError(f"Expected applications:NAME with --init_from={weights}. Received: {name}")
+        raise ValueError(f"Expected applications:NAME with init_from={weights}. Received: {name}")
     if kind not in _BUILDERS:
         if resize:
-            raise ValueError(f"Expected --resize=0 for {name}. Received: {resize}. Try: a Resizing layer in the model, or --image_size")
+            raise ValueError(f"Expected resize=0 for {name}. Received: {resize}. Try: a Resizing layer in the model, or image_size")
         return _of_function(name, tuple(input_shape), num_classes)
     if kind == "applications":
         application_family(rest)
     else:
         import_extra("keras_hub", "keras_hub")
     height, width = (resize, resize) if resize else input_shape[:2]
-    with readable(name, "Try: --image_size or --resize for images of another size; for ImageNet's weights, a connection to the internet."):
+    with readable(name, "Try: image_size or resize for images of another size; for ImageNet's weights, a connection to the internet."):
         backbone, preprocess = _BUILDERS[kind](rest, (height, width, 3), weights)
         scale, offset, is_reversed = _affine(preprocess)
         mean, std = tuple(-offset / scale), tuple(1 / scale)  # scale * x + offset = (x - mean) / std
@@ -142,7 +142,7 @@ def _of_function(name, input_shape, num_classes):
     if tuple(network.input_shape[1:]) != input_shape:
         raise ValueError(
             f"Expected {name} to take images {input_shape}. Received: {tuple(network.input_shape[1:])}. "
-            "Try: a parameter input_shape of the function, or --image_size"
+            "Try: a parameter input_shape of the function, or image_size"
         )
     head, same = wrapped.logits_layer if wrapped else None, network.output["logits"].shape[-1] == num_classes
     if same and head is None:

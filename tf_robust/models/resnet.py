@@ -94,7 +94,7 @@ def resnet50_v2(
     try:
         import keras_cv  # slow to import, and needed only here
     except ModuleNotFoundError as error:
-        raise ValueError(f"Expected keras-cv for --model=resnet50_v2. Try: pip install keras-cv ({error})") from error
+        raise ValueError(f"Expected keras-cv for model=resnet50_v2. Try: pip install keras-cv ({error})") from error
     images, x = heads.normalized_input(input_shape, mean, std, 32, "resnet50_v2", resize)
     backbone = keras_cv.models.ResNetV2Backbone(
         stackwise_filters=[64, 128, 256, 512],

@@ -63,7 +63,7 @@ def vit_tiny4(
     images, x = heads.normalized_input(input_shape, mean, std, 8, "vit_tiny4", resize)
     if x.shape[1] % patch or x.shape[2] % patch:
         raise ValueError(
-            f"Expected images with sides divisible by {patch} for vit_tiny4. Received: {x.shape[1]}x{x.shape[2]}. Try: --image_size=32"
+            f"Expected images with sides divisible by {patch} for vit_tiny4. Received: {x.shape[1]}x{x.shape[2]}. Try: image_size=32"
         )
     if width % heads_count or depth % 3 or depth < 3:
         raise ValueError(f"Expected a width divisible by 64 (or below) and a depth divisible by 3. Received: {width}, {depth}")

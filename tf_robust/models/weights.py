@@ -43,7 +43,7 @@ def load_encoder(classifier: keras.Model, path: str, *, head: bool = False) -> N
         run = re.fullmatch(r"(?:.*/)?([^/]+)/seed_(\d+)/*", path)
         flags = f"--flagfile=TABLE/{run[1]}.flags --seeds={run[2]}" if run else "its flags"
         raise FileNotFoundError(
-            f"Expected --init_from to name a workdir that has a saved_model, or a SavedModel of this package. Received: {path}, "
+            f"Expected init_from to name a workdir that has a saved_model, or a SavedModel of this package. Received: {path}, "
             f"which has neither {FILE} nor saved_model/{FILE}. Try: tf-robust train --evaluations=none {flags} "
             f"--workdir={path}, which trains it"
         )
@@ -79,7 +79,7 @@ def _load_keras_file(classifier, path, head):
     Weights that Keras does not find in the file, or finds in another shape, are known by the NaN that they had before.
     """
     if not os.path.isfile(path):
-        raise FileNotFoundError(f"Expected --init_from to name a Keras file of weights. Not found: {path}")
+        raise FileNotFoundError(f"Expected init_from to name a Keras file of weights. Not found: {path}")
     before = [v.numpy() for v in classifier.variables]
     required = [v for v in classifier.variables if tf.as_dtype(v.dtype).is_floating and (head or _layer(v.path) not in HEAD_LAYERS)]
     remaining, reason = required, ""

@@ -100,7 +100,7 @@ def certificate_notes(evaluations: Iterable[Evaluation]) -> list[str]:
         if part := (evaluation.get("card") or {}).get("certified"):
             largest = metrics.largest_radius(part["samples"], part["sigma"], part["alpha"])
             text = (
-                f"certified accuracy holds for the smoothed model with noise of standard deviation {part['sigma']:g} (--smoothing_sigma), "
+                f"certified accuracy holds for the smoothed model with noise of standard deviation {part['sigma']:g} (smoothing_sigma), "
                 f"with confidence {1 - part['alpha']:g} for each image, from {part['selection']:,} noisy copies that select the class and "
                 f"{part['samples']:,} that bound its probability; no l2 radius above {largest:.2f} can be certified with these"
             )

@@ -28,7 +28,7 @@ _FIELD_NAMES = {
     "data.fingerprint": "the evaluated images",
     "data.pictures": "the number of images",
     "data.picture_shape": "the size of the images",
-    "noise.deviations_of": "the training images whose standard deviations scale the noise, chosen by --train_examples",
+    "noise.deviations_of": "the training images whose standard deviations scale the noise, chosen by train_examples",
 }  # fields of evaluation cards
 _DIGESTS = ("fingerprint", "deviations_of", "surrogate", "files")  # fields whose values say nothing
 LEVEL = 0.05  # of p values

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tf_robust.saved_models.classifier import Classifier
-from tf_robust.saved_models.exported import is_exported, rebuild
+from tf_robust.saved_models.exported import rebuild
 from tf_robust.saved_models.formats.keras_files import keras_signature
 
 
@@ -25,18 +25,18 @@ def with_batch_statistics(classifier: Classifier) -> Classifier:
     Raises:
         ValueError: the model has no batch normalization, or a format in which it cannot be reached.
     """
-    model = rebuild(classifier.card, classifier.path) if is_exported(classifier) else classifier.loaded
+    model = rebuild(classifier.card, classifier.path) if classifier.is_exported else classifier.loaded
     if not isinstance(model, keras.Model) or not getattr(model, "inputs", None) or getattr(model, "preprocessor", None):
         raise ValueError(
-            "Expected a model whose batch normalization can be reached, with --adaptation=batch_norm: a run, a Keras model, a .keras "
+            "Expected a model whose batch normalization can be reached, with adaptation=batch_norm: a run, a Keras model, a .keras "
             f"or .h5 file, zoo:NAME or applications:NAME. Received: {classifier.path}. Try: the Keras file that it was exported from, or "
-            "--adaptation=none"
+            "adaptation=none"
         )
     layers = [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.BatchNormalization)]
     if not layers:
         raise ValueError(
-            f"Expected a model with batch normalization layers, with --adaptation=batch_norm. Received: {classifier.path}, which has none. "
-            "Try: --adaptation=none"
+            f"Expected a model with batch normalization layers, with adaptation=batch_norm. Received: {classifier.path}, which has none. "
+            "Try: adaptation=none"
         )
     with _batch_statistics(layers):
         signature = keras_signature(model)  # traces the model

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
-from tf_robust.models import SMALLEST_PROBABILITY
+from tf_robust.models import SMALLEST_PROBABILITY, weights
 from tf_robust.ops import image_ops
 from tf_robust.saved_models import card_files, zoo
 from tf_robust.saved_models.interface import ModelInterface
@@ -81,6 +81,12 @@ class Classifier:
 
     def __call__(self, images: tf.Tensor | ArrayLike) -> tf.Tensor:
         return self.outputs(images)["logits"]
+
+    @property
+    def is_exported(self) -> bool:
+        """Whether it is a SavedModel that this package exported, with its card and weights."""
+        files = ("saved_model.pb", weights.FILE)
+        return "input" in self.card and all(os.path.isfile(os.path.join(self.path, name)) for name in files)
 
     @property
     def has_embedding(self) -> bool:
@@ -266,7 +272,7 @@ class Classifier:
             advice = advice_on_channels(expected[2])
         elif shape.rank == 3 and expected[0] and expected[0] == expected[1]:
             advice = (
-                f"Try: --image_size={expected[0]}, which loads the data at the model's size. (--input_size={expected[0]} resizes "
+                f"Try: image_size={expected[0]}, which loads the data at the model's size. (input_size={expected[0]} resizes "
                 "in front of the model instead, after corruptions and attacks.)"
             )
         raise ValueError(
@@ -292,17 +298,17 @@ class Classifier:
             if not _sum_to_one(np.exp(scores)):
                 return (
                     f"The outputs of {self.path} are not probabilities: the sums over the classes lie in "
-                    f"[{sums.min():.3g}, {sums.max():.3g}]. If they are logits, pass --outputs=logits."
+                    f"[{sums.min():.3g}, {sums.max():.3g}]. If they are logits, pass outputs=logits."
                 )
         elif self.has_one_output and len(scores) >= FEWEST_TOLD and _in_unit_interval(scores):
             return (
                 f"The output of {self.path} looks like a probability, but was read as a logit, whose sign decides: all images are "
-                "classified as the second class. If it is a probability, pass --outputs=probabilities."
+                "classified as the second class. If it is a probability, pass outputs=probabilities."
             )
         elif _are_probabilities(scores):
             return (
                 f"The outputs of {self.path} look like probabilities, but were read as logits: accuracies are not "
-                "affected, calibration is. If they are probabilities, pass --outputs=probabilities."
+                "affected, calibration is. If they are probabilities, pass outputs=probabilities."
             )
         return ""
 
@@ -378,10 +384,10 @@ def _scaling(interface: ModelInterface, dtype: tf.DType, channels: int | None) -
     scale, offset = interface.affine()
     if dtype == tf.uint8:
         if (scale, offset) not in (((1,), (0,)), ((255,), (0,))):
-            raise ValueError(f"Expected --input_range 0,255 for a model that takes uint8. Received: {interface.input_range!r}")
+            raise ValueError(f"Expected input_range 0,255 for a model that takes uint8. Received: {interface.input_range!r}")
         scale = (255,)
     if interface.blue_first and channels not in (None, 3):
-        raise ValueError(f"Expected --input_range without 'bgr': the model takes {channels} channels. Received: {interface.input_range!r}")
+        raise ValueError(f"Expected input_range without 'bgr': the model takes {channels} channels. Received: {interface.input_range!r}")
     if channels and len(scale) not in (1, channels):
         raise ValueError(
             f"Expected one number, or {channels}, in mean and std: the model takes {channels} channels. Received: {interface.input_range!r}"
@@ -400,11 +406,11 @@ def _accepted_shape(input_shape: tf.TensorShape, size: int, numbers: int) -> tf.
         return tf.TensorShape([None, height, width, channels])
     if not input_shape[1:3].is_compatible_with([size, size]):
         advice = (
-            f"Try: --image_size={height} instead, which loads the data at that size"
+            f"Try: image_size={height} instead, which loads the data at that size"
             if height == width
-            else "Try: omit --input_size and pass images of that size"
+            else "Try: omit input_size and pass images of that size"
         )
-        raise ValueError(f"Expected --input_size to equal the model's input, {height}x{width}. Received: {size}. {advice}")
+        raise ValueError(f"Expected input_size to equal the model's input, {height}x{width}. Received: {size}. {advice}")
     return tf.TensorShape([None, None, None, channels])
 
 

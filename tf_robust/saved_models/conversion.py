@@ -24,7 +24,6 @@ from tf_robust.data.fitting import Fit
 from tf_robust.saved_models.deployable import Deployable
 from tf_robust.saved_models.deployed_files import FILES
 from tf_robust.saved_models.export import export, update_card
-from tf_robust.saved_models.exported import is_exported
 from tf_robust.utils import quiet
 from tf_robust.utils.reading import import_extra
 
@@ -56,7 +55,7 @@ def write(name: str, model: Deployable, path: str, card: Mapping, *, calibration
 
 
 def _write_saved_model(model, path, card, fit):
-    if is_exported(model.classifier):
+    if model.classifier.is_exported:
         shutil.copytree(model.classifier.path, path)
         return update_card(path, **card)
     network = model.network()
@@ -129,7 +128,7 @@ def _check_float32(name: str, model: Deployable) -> None:
     if any(value.type == tf.bfloat16.as_datatype_enum for node in nodes for value in node.attr.values()):
         raise ValueError(
             f"Expected a model that computes in float32 for the format {name}. Received: {model.classifier.path}, which computes in "
-            "bfloat16. Try: build it after keras.config.set_dtype_policy('float32') and load its weights, or --formats=savedmodel,keras"
+            "bfloat16. Try: build it after keras.config.set_dtype_policy('float32') and load its weights, or formats=savedmodel,keras"
         )
 
 
@@ -138,5 +137,5 @@ def _not_convertible(name: str, model: Deployable, operations: set[str], reason:
     others = [other for other in FILES if other.partition("_")[0] != name.partition("_")[0]]
     return ValueError(
         f"Expected a model of operations that the format {name} has. Received: {model.classifier.path}: {received}. "
-        f"Try: replace the layers with these operations, or --formats={others[0]}"
+        f"Try: replace the layers with these operations, or formats={others[0]}"
     )

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf_robust import models
 from tf_robust.saved_models.classifier import Classifier
 from tf_robust.saved_models.deployed_files import check_convertible
-from tf_robust.saved_models.exported import is_exported, rebuild
+from tf_robust.saved_models.exported import rebuild
 from tf_robust.saved_models.formats.keras_files import compiled_as_given
 from tf_robust.saved_models.loading import classifier_of
 from tf_robust.saved_models.signatures import Kind
@@ -47,7 +47,7 @@ class Deployable(tf.Module):
         self.takes_logarithm = logits and classifier.interface.outputs == "probabilities"
         self.output: Kind = "logits" if logits or classifier.interface.outputs != "probabilities" else "probabilities"
         self.float32 = classifier
-        if is_exported(classifier) and classifier.card.get("flags", {}).get("mixed_precision") == "True":
+        if classifier.is_exported and classifier.card.get("flags", {}).get("mixed_precision") == "True":
             self.float32 = classifier_of(rebuild(classifier.card, classifier.path))
         spec = classifier.input_spec(shape)
         self.spec = tf.TensorSpec(spec.shape, tf.float32 if unit_range or spec.dtype in _HALF else spec.dtype, "images")
@@ -101,7 +101,7 @@ class Deployable(tf.Module):
 
     def network(self) -> keras.Model | None:
         """Returns the model as a network of this package, images in [0, 1] -> {"logits", "embedding"}; None if it is another one."""
-        if is_exported(self.classifier):
+        if self.classifier.is_exported:
             return rebuild(self.classifier.card, self.classifier.path)
         loaded = self.classifier.loaded
         return loaded if isinstance(loaded, keras.Model) and models.is_network(loaded) and self._takes_these_images() else None
@@ -114,7 +114,7 @@ class Deployable(tf.Module):
         """
         if reason := self.why_not_keras():
             raise ValueError(
-                f"Expected a Keras model for the format keras. Received: {self.classifier.path}, {reason}. Try: --formats without keras"
+                f"Expected a Keras model for the format keras. Received: {self.classifier.path}, {reason}. Try: formats without keras"
             )
         network, model = self.network(), self.classifier.loaded
         if network is None and (self.unit_range or self.takes_logarithm):
@@ -140,7 +140,7 @@ class Deployable(tf.Module):
             return ""
         if not getattr(self.classifier.loaded, "inputs", None) or not isinstance(self.classifier.loaded, keras.Model):
             return "whose layers are unknown"
-        return "which takes uint8, with --unit_range" if self.unit_range and self.classifier.takes_uint8 else ""
+        return "which takes uint8, with unit_range" if self.unit_range and self.classifier.takes_uint8 else ""
 
     def _takes_these_images(self):
         interface = self.classifier.interface

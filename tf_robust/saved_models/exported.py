@@ -1,18 +1,8 @@
-"""SavedModels that this package exported, whose network can be built again from their cards and weights."""
-
-import os
+"""Builds the network of a SavedModel that this package exported again, from its card and weights."""
 
 import keras
 
 from tf_robust import models
-from tf_robust.models import weights
-from tf_robust.saved_models.classifier import Classifier
-
-
-def is_exported(classifier: Classifier) -> bool:
-    """Returns whether a classifier is a SavedModel that this package exported, with its card and weights."""
-    files = ("saved_model.pb", weights.FILE)
-    return "input" in classifier.card and all(os.path.isfile(os.path.join(classifier.path, name)) for name in files)
 
 
 def rebuild(card: dict, folder: str) -> keras.Model:

@@ -27,7 +27,7 @@ MARGIN, P_VALUE = 0.03, 1e-4  # of a clear difference of two accuracies, one of 
 FEW_P_VALUE = 0.1  # of a difference on fewer than SCREENED images, which is only noted
 ABOVE_CHANCE = 0.2  # of the way from the most frequent class to 1
 MAX_CLASSES = 100  # of which an order may fit by chance; of more, none is looked for in combination with another pixel scale
-_ORDER_OF_FOLDERS = "--label_map=FILE with a line 'NAME COLUMN' for every class of an image folder, or rename the classes"
+_ORDER_OF_FOLDERS = "label_map=FILE with a line 'NAME COLUMN' for every class of an image folder, or rename the classes"
 _ORDER_OF_LABELS = "give as labels these columns, the indices of the model's scores"
 CHANCE = 0.02  # of as many columns of their own if every class had its column at random
 ACCURATE = 0.75  # as ABOVE_CHANCE, for so few classes that chance cannot be excluded
@@ -67,14 +67,14 @@ def with_fitting_range(
         return models[best]
     if _clearly_better(correct[best], correct[declared], labels):
         raise ValueError(
-            f"Expected the pixel scale with which {classify.path} was trained. Received: --input_range={declared}, with which it "
+            f"Expected the pixel scale with which {classify.path} was trained. Received: input_range={declared}, with which it "
             f"classifies {correct[declared].mean():.1%} of {len(labels)} images correctly; with {best} it is {correct[best].mean():.1%}. "
-            f"Try: {_flag(best)} (--input_range=auto takes the best one, --check_inputs=false skips this check, as images that were "
+            f"Try: {_flag(best)} (input_range=auto takes the best one, check_inputs=false skips this check, as images that were "
             "attacked need)"
         )
     if len(labels) < SCREENED and _clearly_better(correct[first], correct[declared], labels, FEW_P_VALUE):
         log(
-            f"{classify.path} classifies {correct[declared].mean():.1%} of {len(labels)} images correctly with --input_range={declared} "
+            f"{classify.path} classifies {correct[declared].mean():.1%} of {len(labels)} images correctly with input_range={declared} "
             f"and {correct[first].mean():.1%} with {_flag(first)}: these are too few images to decide which of them is wrong. "
             "Try: more images, or the pixel scale of the model's training"
         )
@@ -101,7 +101,7 @@ def check_class_order(logits: np.ndarray, labels: np.ndarray, class_names: Seque
     count = len(class_names)
     if logits.shape[1] != count or count < 2 or len(labels) < 2:
         return
-    advice = f"Try: {_ORDER_OF_FOLDERS if in_folders else _ORDER_OF_LABELS} (--check_inputs=false skips this check, as images that were "
+    advice = f"Try: {_ORDER_OF_FOLDERS if in_folders else _ORDER_OF_LABELS} (check_inputs=false skips this check, as images that were "
     advice += "attacked need)"
     predictions = logits.argmax(axis=1)
     declared = predictions == labels
@@ -170,7 +170,7 @@ def note_on_chance(classify: Classifier, logits: np.ndarray, images: np.ndarray,
                 scale = "" if name == declared else f" {_flag(name)} and"
                 found = (assigned.mean(), f"with{scale} the columns {_moved(class_names, columns)} it would be {assigned.mean():.1%}")
     hint = found[1] or "the pixel scale or the order of the classes may be others"
-    return f"{note}. See --input_range and --label_map: {hint}."
+    return f"{note}. See input_range and label_map: {hint}."
 
 
 def _assigned_columns(logits, labels):
@@ -274,4 +274,4 @@ def _some(names, most=20):
 
 
 def _flag(input_range):
-    return f"--input_range='{input_range}'" if " " in input_range else f"--input_range={input_range}"
+    return f"input_range='{input_range}'" if " " in input_range else f"input_range={input_range}"

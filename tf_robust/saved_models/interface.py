@@ -48,7 +48,7 @@ class ModelInterface:
         if self.outputs not in ("auto", *OUTPUTS):
             raise unknown("outputs", self.outputs, ("auto", *OUTPUTS))
         if self.input_size < 0:
-            raise ValueError(f"Expected --input_size >= 0 (0: images as they are). Received: {self.input_size}")
+            raise ValueError(f"Expected input_size >= 0 (0: images as they are). Received: {self.input_size}")
 
     def with_card(self, card: Mapping[str, typing.Any], path: str, names: Collection[str] = ()) -> "ModelInterface":
         """Returns the interface with the pixel scale and the kind of output that the card of a model declares, or their defaults.
@@ -94,7 +94,7 @@ class ModelInterface:
     def affine(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Returns (scale, offset), tuples of 1 or C numbers: the model takes scale * image + offset, before channels are reversed."""
         text = NAMED_RANGES.get(self.input_range, self.input_range).removesuffix(" bgr")
-        return pixel_scale.affine(NAMED_RANGES.get(text, text), "--input_range", ", each also with ' bgr'; imagenet, caffe or auto")
+        return pixel_scale.affine(NAMED_RANGES.get(text, text), "input_range", ", each also with ' bgr'; imagenet, caffe or auto")
 
 
 def _contradiction(name: str, declared: str, given: str, path: str) -> ValueError:

@@ -18,11 +18,9 @@ from tf_robust.saved_models.formats import named_models
 from tf_robust.saved_models.formats.keras_files import keras_signature
 from tf_robust.saved_models.interface import NAMED_RANGES, ModelInterface
 from tf_robust.saved_models.signatures import OUTPUTS, Signature, listed, shape_text
-from tf_robust.utils.deprecation import moved_names
 from tf_robust.utils.reading import cause, line_of_user
 
 __all__ = ["NAMED_RANGES", "Classifier", "ModelInterface", "classifier_of", "image_size_of", "load_classifier"]
-__getattr__ = moved_names(__name__, {"Interface": "saved_models.loading.ModelInterface"})
 
 _OF_TENSORFLOW = (keras.Layer, tf.Module, tf.types.experimental.PolymorphicFunction)  # other functions may compute by NumPy
 
@@ -47,7 +45,7 @@ def load_classifier(path: str | os.PathLike, interface: ModelInterface = ModelIn
     chosen = available.get(interface.signature)
     misfit = chosen.misfit() if chosen else "does not exist"
     if chosen is None or misfit:
-        fitting = [f"--signature={name}" for name, signature in available.items() if not signature.misfit()]
+        fitting = [f"signature={name}" for name, signature in available.items() if not signature.misfit()]
         advice = f"\nTry: {' or '.join(fitting)}." if fitting else ""
         raise ValueError(
             "Expected a signature that takes one batch of images [N, H, W, C], floats or uint8. "
@@ -83,7 +81,7 @@ def classifier_of(model: keras.Model | Callable, interface: ModelInterface = Mod
     """
     if interface.signature != ModelInterface.signature:
         raise ValueError(
-            f"Expected the path of a SavedModel with --signature={interface.signature!r}. Received: a model in memory, "
+            f"Expected the path of a SavedModel with signature={interface.signature!r}. Received: a model in memory, "
             f"which has none. Try: omit signature"
         )
     path = name or f"the model {getattr(model, 'name', None) or getattr(model, '__name__', None) or type(model).__name__!r}"

@@ -85,7 +85,7 @@ class Signature:
         others = [other for other in OUTPUTS if other in self.outputs and other != kind]
         if name in others or (name != kind and len(self.outputs) != 1):
             expected = repr(kind) if kind in OUTPUTS else " or ".join(map(repr, OUTPUTS))
-            advice = f" For {others[0]!r}, pass --outputs={others[0]}." if others else " Try: save a model with one of them."
+            advice = f" For {others[0]!r}, pass outputs={others[0]}." if others else " Try: save a model with one of them."
             raise ValueError(f"Expected an output named {expected}, or only one output. Received: {described(self.outputs)}.{advice}")
         spec = self.outputs[name]
         classes = spec.shape[1] if spec.shape.rank == 2 else None

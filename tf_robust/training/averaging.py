@@ -68,7 +68,7 @@ class WeightAverage:
         if self.enabled and 3 / (1 - self._optimizer.ema_momentum) > steps:
             momentum = self._optimizer.ema_momentum
             logging.warning(
-                "--ema=%g averages over about %.0f steps, of %d in all: weights of the beginning count. Try: --ema=%.2g",
+                "ema=%g averages over about %.0f steps, of %d in all: weights of the beginning count. Try: ema=%.2g",
                 momentum,
                 1 / (1 - momentum),
                 steps,

@@ -42,7 +42,7 @@ def strategy(name: str = "auto") -> tf.distribute.Strategy:
     if name == "auto":
         return tf.distribute.MirroredStrategy() if len(gpus) > 1 else tf.distribute.get_strategy()
     if len(gpus or cpus) < 2:
-        raise ValueError(f"Expected several devices for --strategy=mirrored. Received: only {(gpus or cpus)[0].name}. Try: --strategy=auto")
+        raise ValueError(f"Expected several devices for strategy=mirrored. Received: only {(gpus or cpus)[0].name}. Try: strategy=auto")
     return tf.distribute.MirroredStrategy([device.name for device in gpus or cpus])
 
 
@@ -56,7 +56,7 @@ def check_cluster(text: str) -> None:
         valid = False
     if not valid:
         raise ValueError(
-            'Expected for --strategy=multi_worker, in every worker, an environment variable like TF_CONFIG=\'{"cluster": '
+            'Expected for strategy=multi_worker, in every worker, an environment variable like TF_CONFIG=\'{"cluster": '
             '{"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, "task": {"type": "worker", "index": 0}}\' with '
             f"its own index. Received: {text or 'none'}"
         )

@@ -195,7 +195,7 @@ def _check_devices(method, strategy, selection):
             f"{strategy.num_replicas_in_sync}"
         )
     if selection and distribution.several_machines(strategy):
-        raise ValueError("Expected one machine with --select or --early_stopping. Received: --strategy=multi_worker")
+        raise ValueError("Expected one machine with select or early_stopping. Received: strategy=multi_worker")
 
 
 def steps_function(method: Method, average: WeightAverage | None = None) -> Callable[[Iterator, tf.Tensor], None]:

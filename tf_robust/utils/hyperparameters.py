@@ -17,7 +17,6 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 
 import docstring_parser
-import numpy as np
 
 from tf_robust.utils.errors import unknown
 
@@ -49,7 +48,7 @@ class Parameter:
         Raises:
             ValueError: it cannot be one.
         """
-        value = value.item() if isinstance(value, np.generic) else os.fspath(value) if isinstance(value, os.PathLike) else value
+        value = value.tolist() if hasattr(value, "tolist") else os.fspath(value) if isinstance(value, os.PathLike) else value  # of NumPy
         if self.choices:
             if value not in self.choices:
                 raise unknown(f"value of {self.name}", str(value), map(str, self.choices))
@@ -61,7 +60,7 @@ class Parameter:
 
 
 def _is_list(value):
-    return isinstance(value, (tuple, list, set, frozenset, np.ndarray))
+    return isinstance(value, (tuple, list, set, frozenset))
 
 
 def _parse_one(kind, value, name):
@@ -88,7 +87,7 @@ def text_of(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
 
 
-def arguments_of(target: Callable, values: Mapping[str, object], prefix: str = "") -> dict[str, Value]:
+def arguments_of(target: Callable, values: Mapping[str, typing.Any], prefix: str = "") -> dict[str, typing.Any]:
     """Returns the keyword arguments of a class or function, parsed, that are among some values.
 
     Args:
@@ -101,6 +100,23 @@ def arguments_of(target: Callable, values: Mapping[str, object], prefix: str = "
     """
     found = {name: parameter for name, parameter in parameters(target).items() if prefix + name in values}
     return {name: dataclasses.replace(one, name=prefix + name).parse(values[prefix + name]) for name, one in found.items()}
+
+
+def read(values: Mapping[str, typing.Any], *targets: Callable) -> list[typing.Any]:
+    """Returns an instance of each of some classes, with the keyword arguments that are theirs.
+
+    Args:
+        values: {keyword argument: value or text}.
+        *targets: classes.
+
+    Raises:
+        ValueError: a name that is an argument of none of them, or a value that is not of its kind.
+    """
+    known = {name for target in targets for name in parameters(target)}
+    for name in values:
+        if name not in known:
+            raise unknown("argument", name, known)
+    return [target(**arguments_of(target, values)) for target in targets]
 
 
 @functools.cache

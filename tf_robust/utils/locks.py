@@ -63,3 +63,21 @@ def _acquire(lock: filelock.BaseFileLock) -> None:
 @functools.cache  # once for each folder
 def _warn(folder: str, reason: str) -> None:
     logging.warning("%s has no file locks (%s): only one process may work in it.", folder, reason)
+
+
+@contextlib.contextmanager
+def held(folder: str) -> Iterator[None]:
+    """Holds a folder, which is created if it is missing.
+
+    Raises:
+        PermissionError: the folder is not writable.
+        WorkdirLocked: another process holds the folder.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(file_lock(os.path.join(folder, "lock"), wait=False))
+        except WorkdirLocked as error:
+            raise WorkdirLocked(f"Another process is working in {folder}") from error
+        except OSError as error:
+            raise PermissionError(f"Expected a workdir that can be written. Received: {folder} ({error.strerror})") from error
+        yield

@@ -1,5 +1,6 @@
 """Progress of long work: a line that is rewritten on a terminal, few lines or none elsewhere; durations as text."""
 
+import functools
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -99,3 +100,9 @@ def batches(dataset: tf.data.Dataset, name: str) -> Iterator:
 def duration(seconds: float) -> str:
     """Returns a duration as text: 40 s, 12 min, 3.5 h."""
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+@functools.cache
+def print_note(text: str) -> None:
+    """Prints a note, once per text."""
+    print(f"  Note: {text}", flush=True)

@@ -133,7 +133,7 @@ def _load(path, config, version, trust):
     if not trust and "Lambda" in _class_names(config):  # also checked here: old versions of Keras run those of HDF5 files
         raise ValueError(
             f"Expected a model that can be loaded. Received: {path}: it contains Python code (a Lambda layer), which is not run. "
-            "Try: --trust, if you trust the file; or write a SavedModel by model.export(DIR), and load that."
+            "Try: trust, if you trust the file; or write a SavedModel by model.export(DIR), and load that."
         )
     is_old = version.startswith("2.")
     advice = _ADVICE_ON_OLD.format(version=version, present=keras.__version__) if is_old else _custom_classes(config) or _ADVICE

@@ -1,0 +1,318 @@
+"""Checks of a command line that need no TensorFlow: unknown names, missing models, folders that cannot be written."""
+
+import difflib
+import glob
+import importlib.util
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterable
+
+from tf_robust.cli import flag_index
+from tf_robust.cli.flags import FLAGS_HOME, Options
+from tf_robust.configs.data_names import data_names, knows_all_data, shift_data
+from tf_robust.saved_models import deployed_files
+from tf_robust.utils.errors import unknown
+from tf_robust.utils.paths import is_run, is_url
+
+_PACKAGES = (
+    ("engine", "beam", "apache_beam", "'tf_robust[beam]'"),
+    ("sweep_engine", "optuna", "optuna", "'tf_robust[optuna]'"),
+    ("launcher", "ray", "ray", "'tf_robust[ray]'"),
+    ("launcher", "slurm", "submitit", "'tf_robust[slurm]'"),
+    ("per_image", True, "pyarrow", "'tf_robust[parquet]'"),
+    ("model", "resnet50_v2", "keras_cv", "keras-cv"),
+    ("tracker", "wandb", "wandb", "'tf_robust[wandb]'"),
+    ("tracker", "mlflow", "mlflow", "'tf_robust[mlflow]'"),
+)
+_SHIFT = "shift="  # of --target, before the name of data
+_MODEL_SUFFIXES = (".keras", ".h5", ".hdf5", ".tflite", ".onnx", ".pt", ".pth", ".torchscript")
+
+
+def near(word: str, known: Iterable[str]) -> list[str]:
+    """Returns the known names that are nearest to a word, the nearest first."""
+    return difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
+
+
+def unknown_command(word: str, known: Iterable[str]) -> ValueError:
+    """Returns an error for the first positional argument, which is no command."""
+    names = list(known)
+    if advice := _command_for(word):
+        return ValueError(f"Expected a command before {word!r}. Received: none. Try: tf-robust {advice}")
+    if advice := _flag_for(word):
+        return ValueError(f"Unrecognized argument {word!r}. Expected --flag=value. Try: {advice}")
+    if nearest := near(word, names):
+        return ValueError(f"Unknown command {word!r}. Did you mean {' or '.join(map(repr, nearest))}? Try: tf-robust --help")
+    return ValueError(f"Unknown command {word!r}. Expected one of: {', '.join(names)}. Try: tf-robust --help")
+
+
+def unexpected_argument(name: str, word: str) -> ValueError:
+    """Returns an error for a positional argument of a command that takes none, or not this one."""
+    advice = _flag_for(word) or f"tf-robust {name} --help"
+    return ValueError(f"Unrecognized argument {word!r}. Expected --flag=value after {name}. Try: {advice}")
+
+
+def is_flag_without_dashes(word: str) -> bool:
+    """Returns whether a positional argument looks like `data=digits`."""
+    return bool(re.match(r"\w+=", word)) and not os.path.exists(word)
+
+
+def check_names(options: Options) -> None:
+    """Checks names of methods, models, views, data sets, ...
+
+    Raises:
+        ValueError: an unknown name; the message has the nearest.
+    """
+    if "tf_robust.methods" in sys.modules:  # there may be more than the recorded names: the configurations check them
+        return
+    for flag, known in flag_index.known_values().items():
+        value = options.get(flag, ())
+        for name in (value,) if isinstance(value, str) else value:
+            if name not in known and not _is_special(flag, name):
+                raise _unknown_name(flag, name, known)
+    found = [(flag, name) for flag in ("shifts", "ood") for name in options.get(flag, ())]
+    if options.get("target", "").startswith(_SHIFT):
+        found.append((f"target={_SHIFT[:-1]}", shift_data(options["target"].removeprefix(_SHIFT))))
+    if "data" in options:
+        found.append(("data", options["data"]))
+    for flag, name in found:
+        _check_data(flag, name, options["data_dir"])
+
+
+def _is_special(flag, name):
+    """Whether a value that is not among the known ones may still be valid."""
+    return (
+        (flag == "evaluations" and name == "none")
+        or (flag == "model" and ":" in name)
+        or (flag == "target" and name.startswith(_SHIFT) and name != _SHIFT)
+    )
+
+
+def _unknown_name(flag, name, known):
+    nearest = near(name, known)
+    if not nearest:
+        return unknown(f"value of --{flag}", name, known)
+    advice = f" Try: tf-robust list {flag}s" if flag in ("method", "model") else ""
+    return ValueError(f"Unknown value of --{flag}: {name!r}. Did you mean {' or '.join(map(repr, nearest))}?{advice}")
+
+
+def _check_data(flag, name, data_dir):
+    """Raises ValueError for a misspelled data set. Others may exist: TFDS looks them up."""
+    base = re.split(r"[:/]", name, maxsplit=1)[0]
+    if base in ("csv", "npz", "hf") and ":" in name:
+        return _check_data_file(flag, base, os.path.expanduser(name.partition(":")[2]))
+    folder = name.removeprefix("folder:")
+    near_folders = near(os.path.basename(folder), [entry for entry in _entries(os.path.dirname(folder)) if "." not in entry])
+    if near_folders and not os.path.isdir(os.path.expanduser(folder)) and (base == "folder" or base not in data_names()):
+        path = os.path.join(os.path.dirname(folder), near_folders[0])
+        raise FileNotFoundError(f"Expected a data set, or a folder of images. Not found: {name}. Did you mean --{flag}=folder:{path}?")
+    known = data_names()
+    if not name or base == "folder" or base in known or os.path.isdir(os.path.join(data_dir or "~/tensorflow_datasets", base)):
+        return
+    if knows_all_data() and (nearest := near(base, known)):
+        raise ValueError(
+            f"Unknown data set: {name!r}. Did you mean {' or '.join(map(repr, nearest))}? Try: tf-robust list data, or --{flag}=folder:DIR"
+        )
+
+
+def _check_data_file(flag, kind, path):
+    """Raises an error for a missing file, or a missing package for its kind."""
+    if kind == "hf" and importlib.util.find_spec("datasets") is None:
+        raise ValueError(f"Expected the package datasets for --{flag}=hf:{path}. Not installed. Try: pip install 'tf_robust[datasets]'")
+    if kind == "hf" or os.path.isfile(path):
+        return
+    nearest = near(os.path.basename(path), _entries(os.path.dirname(path)))
+    hint = f" Did you mean --{flag}={kind}:{os.path.join(os.path.dirname(path), nearest[0])}?" if nearest else ""
+    raise FileNotFoundError(f"Expected a file for --{flag}={kind}:FILE. Not found: {path}.{hint}")
+
+
+def check_installed(options: Options) -> None:
+    """Checks that the optional packages that flags need are installed.
+
+    Raises:
+        ValueError: one is missing; the message has the command that installs it.
+    """
+    for flag, value, module, requirement in _PACKAGES:
+        given = options.get(flag)
+        if value in (given if isinstance(given, tuple) else [given]) and importlib.util.find_spec(module) is None:
+            option = f"--{flag}" if value is True else f"--{flag}={value}"
+            raise ValueError(f"Expected the package {module} for {option}. Not installed. Try: pip install {requirement}")
+
+
+def check_formats(name: str, options: Options) -> None:
+    """Checks the formats of `export` and of an evaluation, and that their packages are installed.
+
+    Raises:
+        ValueError: an unknown format, a missing package, or a command without formats.
+    """
+    formats = options.get("formats", ())
+    if name == "export" and not formats:
+        raise ValueError(f"Expected --formats, of: {', '.join(deployed_files.FILES)}. Received: none")
+    for one in formats:
+        if one not in deployed_files.FILES:
+            raise unknown("value of --formats", one, deployed_files.FILES)
+        extra, modules = deployed_files.packages(one)
+        if missing := [module for module in modules if importlib.util.find_spec(module) is None]:
+            raise ValueError(
+                f"Expected the packages {', '.join(modules)} for --formats={one}. Not installed: {', '.join(missing)}. "
+                f"Try: pip install 'tf_robust[{extra}]', or --formats without {one}"
+            )
+    if formats:
+        deployed_files.check_convertible(options["saved_model"])
+
+
+def check_launcher(name: str, options: Options) -> None:
+    """Checks that a command and its sweep engine can complete runs elsewhere, if --launcher or its options are given.
+
+    Raises:
+        ValueError: they cannot.
+    """
+    launcher = options.get("launcher", "local")
+    if launcher == "local":
+        if options.get("launcher_options"):
+            raise ValueError("--launcher_options are those of --launcher=ray or --launcher=slurm. Received: --launcher=local")
+        return
+    if options.get("formats"):
+        raise ValueError(f"Expected --launcher=local with --formats, whose latencies are of this machine. Received: {launcher}")
+    if "none" in options["evaluations"]:
+        raise ValueError(f"Expected evaluations with --launcher={launcher}, whose tasks end with one. Received: --evaluations=none")
+    if options.get("sweep_engine") == "optuna":
+        raise ValueError(
+            f"Expected --launcher=local with --sweep_engine=optuna. Received: --launcher={launcher}. Try: the same command on each "
+            "machine, which share the trials (--sweep_storage)"
+        )
+
+
+def check_model(name: str, options: Options) -> None:
+    """Checks that the model of `evaluate` and `attack` exists, and that it is known on which data to evaluate it.
+
+    Raises:
+        FileNotFoundError: there is no such file or folder.
+        ValueError: several runs, or no --data.
+    """
+    path = options["saved_model"]
+    if is_url(path):
+        return  # checked when it is fetched
+    if not os.path.exists(path) and ":" not in path:  # else zoo:NAME, applications:NAME, keras_hub:PRESET or module:function
+        nearest = near(os.path.basename(path), _entries(os.path.dirname(path)))
+        hint = f" Did you mean {os.path.join(os.path.dirname(path), nearest[0])!r}?" if nearest else ""
+        raise FileNotFoundError(
+            f"Expected a model: a file *{', *'.join(_MODEL_SUFFIXES)}, a SavedModel folder (with saved_model.pb), zoo:NAME, "
+            f"applications:NAME, keras_hub:PRESET, module:function, or the workdir of a run. Not found: {path}.{hint}"
+        )
+    if is_run(path):
+        return
+    runs = [folder for folder in sorted(glob.glob(os.path.join(glob.escape(path), "*"))) if is_run(folder)]
+    if runs and not os.path.exists(os.path.join(path, "saved_model.pb")):
+        raise ValueError(f"Expected the workdir of one run. Received: {path}, which holds {len(runs)}. Try: tf-robust {name} {runs[0]}")
+    if "data" not in options.given:
+        raise ValueError(
+            f"Expected --data, the images to evaluate {path} on. Received: none. "
+            f"Try: tf-robust {name} {path} --data=cifar10, or --data=folder:DIR with one subfolder per class"
+        )
+
+
+def check_surrogate(path: str) -> None:
+    """Checks that the model of --surrogate exists.
+
+    Raises:
+        FileNotFoundError: there is no such file or folder.
+    """
+    if path and not os.path.exists(path) and ":" not in path:
+        nearest = near(os.path.basename(path), _entries(os.path.dirname(path)))
+        hint = f" Did you mean {os.path.join(os.path.dirname(path), nearest[0])!r}?" if nearest else ""
+        raise FileNotFoundError(f"Expected a model with gradients for --surrogate. Not found: {path}.{hint}")
+
+
+def check_suite(folder: str) -> None:
+    """Checks that there is a suite in a folder, which may be relative to `FLAGS_HOME`.
+
+    Raises:
+        FileNotFoundError: there is none; the message has the nearest suite.
+    """
+    if not folder or any(_is_suite(os.path.join(home, folder)) for home in ("", FLAGS_HOME)):
+        return
+    known = [os.path.relpath(path, FLAGS_HOME) for path, *_ in os.walk(os.path.join(FLAGS_HOME, "flags")) if _is_suite(path)]
+    nearest = near(folder.rstrip("/"), known)
+    advice = f"Did you mean {nearest[0]}?" if nearest else "Try: tf-robust list suites"
+    raise FileNotFoundError(f"Expected a folder of .flags files. Not found: {folder}. {advice}")
+
+
+def _is_suite(folder):
+    return any(name.endswith(".flags") or name == "suite.json" for name in _entries(folder))
+
+
+def check_runs(patterns: Iterable[str]) -> None:
+    """Checks that patterns of workdirs match something.
+
+    Raises:
+        FileNotFoundError: one matches nothing.
+    """
+    for pattern in patterns:
+        if not is_url(pattern) and not os.path.exists(pattern) and not glob.glob(pattern, recursive=True):
+            nearest = near(os.path.basename(pattern), _entries(os.path.dirname(pattern)))
+            hint = f" Did you mean {os.path.join(os.path.dirname(pattern), nearest[0])!r}?" if nearest else ""
+            raise FileNotFoundError(f"Expected workdirs with an evaluation.json. Received: {pattern!r}, which matches none.{hint}")
+
+
+def check_writable(options: Options) -> None:
+    """Checks that the folder of the results can be written, and leaves nothing in it.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    workdir, model = options["workdir"], options.get("saved_model", "")
+    if is_url(workdir):
+        return  # checked by `storage.copied`
+    if re.match(r"\w{2,}:/", workdir):
+        raise ValueError(f"Expected a folder or the URL of a store. Received: {workdir}. Did you mean {workdir.replace(':/', '://', 1)}?")
+    folder = existing = workdir or (model if is_run(model) else "runs")
+    while not os.path.lexists(existing):
+        existing = os.path.dirname(os.path.abspath(existing))
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"Expected a folder for the results that can be written. Received: {os.path.abspath(folder)} "
+            f"(no file can be created in {existing}: {error.strerror}). Try: --workdir=DIR in another place"
+        ) from error
+
+
+def _command_for(word):
+    """The command that takes an existing file or folder; empty if none does."""
+    if not os.path.exists(word):
+        return f"evaluate {word} --data=NAME" if word.endswith(_MODEL_SUFFIXES) else ""
+    if word.endswith(".flags"):
+        return f"train --flagfile={word}"
+    if is_run(word):
+        return f"evaluate {word}"
+    if word.endswith(_MODEL_SUFFIXES) or {"saved_model.pb", "saved_model"} & set(_entries(word)):
+        return f"evaluate {word} --data=NAME"
+    if _is_suite(word):
+        return f"suite {word}"
+    return f"train --data=folder:{word}" if os.path.isdir(word) else ""
+
+
+def _flag_for(word):
+    """The flag that a positional argument was probably meant for; empty if it is none."""
+    name, separator, value = word.partition("=")
+    if separator:
+        nearest = near(
+            name,
+            [*flag_index.config_parameters("train"), *flag_index.config_parameters("data"), *flag_index.config_parameters("evaluation")],
+        )
+        return f"--{nearest[0]}={value}" if nearest else ""
+    if word.endswith(".flags"):
+        return f"--flagfile={word}"
+    for flag in ("method", "model"):
+        if word in flag_index.known_values()[flag]:
+            return f"--{flag}={word}"
+    if word in data_names():
+        return f"--data={word}"
+    return f"--data=folder:{word}" if os.path.isdir(word) else ""
+
+
+def _entries(folder):
+    return os.listdir(folder or ".") if os.path.isdir(folder or ".") else []

@@ -1,0 +1,477 @@
+"""The commands: their flags, and reading of a command line. Importing this module does not import TensorFlow."""
+
+import dataclasses
+import glob
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+
+from tf_robust.cli import checks, flag_index
+from tf_robust.cli.flags import FLAGS_HOME, Options, expanded, last_value, parse
+from tf_robust.configs.data_names import data_of
+from tf_robust.integrations.launchers import LAUNCHERS
+from tf_robust.saved_models.card_files import training_data
+from tf_robust.saved_models.deployed_files import FILES
+from tf_robust.utils.hyperparameters import Parameter
+
+SECTIONS = ("data", "models", "methods", "views", "corruptions", "attacks", "measures", "zoo", "suites")
+_OWN = (
+    Parameter("workdir", str, "", "folder of the results, or s3://BUCKET/PATH and others; empty: a folder in runs/, named after the run."),
+    Parameter("seeds", tuple[int, ...], (0,), "seeds, one run for each: 0,1,2."),
+    Parameter("suite", str, "", "folder of flagfiles (suite); order of rows and numbers of the paper (report)."),
+    Parameter("runs", tuple[str, ...], (), "workdirs or glob patterns to compare."),
+    Parameter("baseline", str, "", "row that the others are compared with; empty: plain training, else the first."),
+    Parameter(
+        "sweep",
+        str,
+        "",
+        "grid of flags, 'fcl_k=128,256;fcl_sigma=0.1,0.5': the best on validation images is evaluated on the test set; with "
+        "sweep_engine optuna also ranges, 'fcl_k=64..512;learning_rate=log:0.01..0.3'.",
+    ),
+    Parameter("sweep_metric", str, "", "measure to choose the best by, or several: all that no other surpasses; empty: the first."),
+    Parameter(
+        "sweep_engine",
+        str,
+        "grid",
+        "grid: all combinations; optuna: sampled by TPE, pruned by Hyperband on the validation accuracy.",
+        ("grid", "optuna"),
+    ),
+    Parameter("trials", int, 20, "number of points that optuna samples."),
+    Parameter("sweep_storage", str, "", "URL of optuna's database, shared by processes; empty: SQLite in the workdir."),
+    Parameter(
+        "launcher",
+        str,
+        "local",
+        "where runs are trained and shards are evaluated: in this process, or by tasks of Ray or Slurm.",
+        LAUNCHERS,
+    ),
+    Parameter(
+        "launcher_options",
+        tuple[str, ...],
+        (),
+        "resources of a task: num_cpus=2,num_gpus=1 (ray); cpus_per_task=4,timeout_min=600,slurm_partition=NAME (slurm).",
+    ),
+    Parameter("saved_model", str, "", "the model; empty: that of the workdir."),
+    Parameter("dry_run", bool, False, "print what a run or suite will cost, from a few steps of each row, and exit."),
+    Parameter("require", str, "", "required bounds of measures, or the exit code is 1: 'corruptions/mean15>=0.7,flips/mean<=0.1'."),
+    Parameter(
+        "require_not_worse_than",
+        str,
+        "",
+        "evaluation.json of another model on the same images: the exit code is 1 if a main measure is significantly worse (paired).",
+    ),
+    Parameter("junit", str, "", "file for the outcome of each required bound as JUnit XML, which CI systems show."),
+    Parameter(
+        "formats",
+        tuple[str, ...],
+        (),
+        f"formats to write (export), or to write and evaluate side by side (evaluate), of {', '.join(FILES)}.",
+    ),
+    Parameter("unit_range", bool, False, "exported files take images in [0, 1], whatever the model takes."),
+    Parameter("logits", bool, False, "exported files return logits, also of a model that returns probabilities."),
+    Parameter("section", str, "", "names to list; empty: all.", ("", *SECTIONS)),
+)
+OWN = {parameter.name: parameter for parameter in _OWN}
+_INTERFACE = ("input_range", "outputs", "signature", "input_size", "check_inputs", "trust")
+_RUN = ("data", "train", "evaluation", "method")
+_MODEL = ("saved_model", "workdir", "seeds")
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """A command.
+
+    Attributes:
+        name: as typed.
+        purpose: one sentence.
+        argument: placeholder of its positional argument; empty: none.
+        sets: the flag that the positional argument sets.
+        configs: names of the configurations whose fields are its flags, see `flag_index.config_parameters`.
+        own: further flags.
+        flags: the most used ones, which `--help` describes.
+        further: those that `--help` names.
+        examples: command lines without the program.
+        several: whether there may be several positional arguments.
+        defaults: {flag: text} that differ from the flags' own.
+    """
+
+    name: str
+    purpose: str
+    argument: str = ""
+    sets: str = ""
+    configs: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    further: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
+    several: bool = False
+    defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def trains(self) -> bool:
+        """Whether it trains runs, whose flags depend on their method."""
+        return "train" in self.configs
+
+    def parameters(self, arguments: Sequence[str] = ()) -> dict[str, Parameter]:
+        """Returns the parameters that are its flags.
+
+        Args:
+            arguments: of the command line, with the lines of flagfiles: they name the method and the augmentations.
+        """
+        found = {name: one for config in self.configs for name, one in flag_index.config_parameters(config).items()}
+        further = {**flag_index.config_parameters("evaluation"), **flag_index.config_parameters("train"), **OWN}
+        found |= {name: further[name] for name in self.own}
+        if self.trains:
+            found |= training_parameters(arguments)
+        for name, text in self.defaults.items():
+            found[name] = dataclasses.replace(found[name], default=found[name].parse(text))
+        return found
+
+
+def training_parameters(arguments: Sequence[str]) -> dict[str, Parameter]:
+    """Returns the parameters of the method, augmentations and views that some arguments name."""
+    method = last_value(arguments, "method", str(flag_index.config_parameters("train")["method"].default))
+    chosen = ",".join(last_value(arguments, name, "") for name in ("augmentations", "views"))
+    return flag_index.training_parameters(method, [name for name in chosen.split(",") if name])
+
+
+_TRAINING = (
+    *("data", "data_dir", "image_size", "validation_fraction", "model", "init_from", "method", "augmentations", "views", "epochs"),
+    *("batch_size", "optimizer", "learning_rate", "evaluations", "tracker", "workdir", "seeds", "dry_run"),
+)
+_DATA = ("data", "data_dir", "image_size", "image_fit", "data_range", "label_map", "classes", "evaluation_split", "subset")
+_COMMANDS = (
+    Command(
+        "train",
+        "Trains, exports and evaluates a model, and writes a report. Run again, it resumes.",
+        configs=_RUN,
+        own=("workdir", "seeds", "dry_run", "launcher", "launcher_options"),
+        flags=_TRAINING,
+        examples=(
+            "train --data=cifar10 --model=resnet20 --method=fcl --augmentations=crop_flip",
+            "train --flagfile=flags/fcl/table1/fcl.flags --seeds=0,1,2",
+            "train --data=folder:photos --evaluations=none    (trains and exports only)",
+        ),
+    ),
+    Command(
+        "evaluate",
+        "Evaluates a model (Keras, SavedModel, TensorFlow Lite, ONNX, TorchScript, a name), or a run on its own data.",
+        "MODEL",
+        "saved_model",
+        configs=("data", "evaluation", "interface"),
+        own=_MODEL + ("require", "require_not_worse_than", "junit", "formats", "launcher", "launcher_options"),
+        flags=(
+            *_DATA,
+            "evaluations",
+            "shifts",
+            "groups",
+            *("calibrate", "abstain_accuracy", "conformal", "ood", "per_image"),
+            "severities",
+            "corrupted_dir",
+            "attack_radii",
+            *_INTERFACE,
+            "require",
+            "require_not_worse_than",
+            "formats",
+            "workdir",
+        ),
+        further=(
+            *("validation_fraction", "attack", "attack_subset", "attack_queries", "surrogate", "certified_radii", "smoothing_sigma"),
+            *("smoothing_samples", "adaptation", "adaptation_batch_size", "launcher", "launcher_options", "junit"),
+        ),
+        examples=(
+            "evaluate model.keras --data=cifar10 --evaluations=clean,corruptions",
+            "evaluate model.keras --data=folder:photos --input_range=0,255",
+            "evaluate model.tflite --data=folder:photos --input_range=auto",
+            "evaluate model.keras --data=csv:labels.csv --evaluations=clean,slices --groups=site",
+            "evaluate model.keras --data=folder:photos --evaluations=clean --shifts=folder:night,folder:rain",
+            "evaluate runs/cifar10-resnet20-fcl --calibrate=temperature --abstain_accuracy=0.95",
+            "evaluate runs/cifar10-resnet20-fcl --evaluations=corruptions --require='corruptions/mean15>=0.7'",
+            "evaluate runs/cifar10-resnet20-fcl --formats=savedmodel,tflite_int8 --evaluations=clean,corruptions",
+            "evaluate model.keras --data=cifar10 --evaluations=adversarial --attack=autoattack --attack_subset=500",
+            "evaluate model.keras --data=cifar10 --evaluations=certified --smoothing_sigma=0.25 --attack_subset=500",
+            "evaluate model.keras --data=cifar10 --evaluations=clean,corruptions --adaptation=batch_norm",
+        ),
+    ),
+    Command(
+        "attack",
+        "Evaluates the accuracy of a model under adversarial attacks.",
+        "MODEL",
+        "saved_model",
+        configs=("data", "evaluation", "interface"),
+        own=_MODEL + ("require", "require_not_worse_than", "junit", "formats", "launcher", "launcher_options"),
+        flags=(*_DATA, "attack", "attack_radii", "attack_subset", "attack_queries", "surrogate", "evaluations", *_INTERFACE, "workdir"),
+        examples=(
+            "attack model.keras --data=cifar10 --attack=pgd --attack_radii=linf_8/255 --attack_subset=500",
+            "attack model.tflite --data=folder:photos --surrogate=model.keras --attack_radii=linf_4/255",
+        ),
+        defaults={"evaluations": "clean,adversarial"},
+    ),
+    Command(
+        "harden",
+        "Makes a model more robust by a search among short fine-tunings, and proves it on test images.",
+        "MODEL",
+        "saved_model",
+        configs=("data", "evaluation", "harden", "interface"),
+        own=_MODEL,
+        flags=(
+            *("data", "target", "budget", "max_clean_loss", "adapt", "attack_norm", "attack_radius", "workdir"),
+            *("data_dir", "image_size", "image_fit", "data_range", "label_map", "classes", "validation_fraction"),
+            *("evaluations", "subset", *_INTERFACE),
+        ),
+        examples=(
+            "harden model.keras --data=folder:photos --budget=30m",
+            "harden model.keras --data=folder:photos --input_range=auto --target=noise --max_clean_loss=0.02",
+            "harden model.keras --data=folder:photos --target=shift=folder:night",
+        ),
+        defaults={"evaluations": "clean,noise,corruptions,corruptions_bar,calibration"},
+    ),
+    Command(
+        "export",
+        "Writes a model or the model of a run in other formats, each checked against the model on 100 images.",
+        "MODEL",
+        "saved_model",
+        configs=("data", "interface"),
+        own=("saved_model", "workdir", "formats", "unit_range", "logits", "evaluation_split", "subset"),
+        flags=("formats", "unit_range", "logits", *_DATA, *_INTERFACE, "workdir"),
+        examples=(
+            "export runs/cifar10-resnet20-fcl --formats=keras,tflite_int8,onnx",
+            "export model.keras --data=folder:photos --input_range=0,255 --formats=tflite_int8",
+        ),
+        defaults={"formats": ",".join(FILES)},
+    ),
+    Command(
+        "corrupt",
+        "Writes a corrupted copy of a data set, or of a folder of images with one subfolder per class.",
+        "[DATA]",
+        "data",
+        configs=("data", "writer"),
+        own=("workdir", "seeds", "evaluation_split", "subset", "corruption_constants", "corruption_protocol", "frost_dir"),
+        flags=(
+            *("data_dir", "image_size", "image_fit", "evaluation_split", "subset", "corruptions", "corruption_constants"),
+            *("corruption_protocol", "dataset_format", "shard", "engine", "seeds", "workdir"),
+        ),
+        examples=("corrupt photos/ --image_size=224 --workdir=photos-c", "corrupt cifar10 --corruptions=fog,jpeg_compression"),
+    ),
+    Command(
+        "suite",
+        "Trains and evaluates all rows of a table, a folder of flagfiles, and writes its report.",
+        "FOLDER",
+        "suite",
+        configs=_RUN,
+        own=("suite", "workdir", "seeds", "dry_run", "launcher", "launcher_options"),
+        flags=(
+            "seeds",
+            "data",
+            "data_dir",
+            "epochs",
+            "train_examples",
+            "evaluations",
+            "subset",
+            "launcher",
+            "tracker",
+            "workdir",
+            "dry_run",
+        ),
+        examples=("suite flags/fcl/table1 --data_dir=DIR --seeds=0,1,2", "list suites"),
+    ),
+    Command(
+        "sweep",
+        "Trains points of hyperparameters; the best on validation images is evaluated on the test set.",
+        "GRID",
+        "sweep",
+        configs=_RUN,
+        own=(
+            "sweep",
+            "sweep_metric",
+            "sweep_engine",
+            "sweep_storage",
+            "trials",
+            "workdir",
+            "seeds",
+            "dry_run",
+            "launcher",
+            "launcher_options",
+        ),
+        flags=("sweep_metric", "sweep_engine", "trials", *_TRAINING),
+        examples=(
+            "sweep 'fcl_k=128,256;fcl_sigma=0.1,0.5' --method=fcl --sweep_metric=un",
+            "sweep 'fcl_weight=log:1e-4..1' --method=fcl --sweep_engine=optuna --trials=30",
+        ),
+    ),
+    Command(
+        "report",
+        "Compares runs and evaluated models in one report, or one for each data set.",
+        "WORKDIR ...",
+        "runs",
+        several=True,
+        configs=(),
+        own=("runs", "baseline", "suite", "workdir"),
+        flags=("baseline", "suite", "workdir"),
+        examples=("report runs/a runs/b --baseline=a --workdir=runs/compared", "report 'runs/**/seed_*' --suite=flags/fcl/table1"),
+    ),
+    Command(
+        "list",
+        "Lists available names: data, models, methods, views, corruptions, attacks, measures, zoo, suites.",
+        "[SECTION]",
+        "section",
+        configs=(),
+        own=("section",),
+        examples=("list methods",),
+    ),
+    Command(
+        "serve",
+        "Prepares batches for runs on other machines until it is interrupted.",
+        configs=(),
+        own=("data_service",),
+        flags=("data_service",),
+        examples=("serve --data_service=10.0.0.5:5050", "train --data=cifar10 --data_service=10.0.0.5:5050    (on another machine)"),
+    ),
+)
+COMMANDS = {command.name: command for command in _COMMANDS}
+QUICK_START = "flags/quickstart"
+QUICK_START_FLAGS = {"workdir", "seeds"}  # with these alone it is still the quick start
+_OF_MODELS = ("evaluate", "attack", "harden", "export")
+_TRAIN_ONLY = ("none",)
+
+
+def command(*arguments: str) -> str:
+    """Returns the shell command that runs this program with arguments."""
+    programs = {"tf-robust": ["tf-robust"], os.path.join("tf_robust", "__main__.py"): ["python", "-m", "tf_robust"]}
+    program = next((words for path, words in programs.items() if sys.argv[0].endswith(path)), ["python", "run_experiment.py"])
+    return shlex.join([*program, *arguments])
+
+
+def read_command(argv: Sequence[str]) -> tuple[Command, Options]:
+    """Reads a command line, and returns its command and flags. Without any it is the quick start, with flags alone `train`.
+
+    Args:
+        argv: arguments of the command line. Flags stand before or after positional arguments.
+
+    Raises:
+        ValueError: an unknown command, flag or value, or arguments that the command does not take.
+    """
+    words = positional_arguments(argv)
+    if words and words[0] not in COMMANDS:
+        raise checks.unknown_command(words[0], COMMANDS)
+    chosen = COMMANDS[words[0] if words else "train"]
+    folder = "".join(words[1:2]) or last_value(argv, "suite", "")
+    parameters = suite_parameters(folder, argv) if chosen.name == "suite" else chosen.parameters(expanded(argv))
+    options, words = parse(parameters, argv, positional=True, owner_of=owner_of)
+    if not words and options.given.keys() <= QUICK_START_FLAGS:
+        return COMMANDS["suite"], parse(COMMANDS["suite"].parameters(), [*argv, f"--suite={QUICK_START}"])[0]
+    options = _with_arguments(options, chosen, words[1:])
+    if "data" in options and "data" not in options.given and options.get("saved_model") and (data := training_data(options["saved_model"])):
+        options = options.changed({"data": data})
+    _check(options, chosen.name)
+    return chosen, options
+
+
+def positional_arguments(argv: Sequence[str]) -> list[str]:
+    """Returns the arguments of a command line that are neither flags nor their values."""
+    found: list[str] = []
+    is_value = False
+    for word in argv:
+        name = word.lstrip("-")
+        if is_value or word.startswith("-"):
+            is_value = not is_value and "=" not in word and not {name, name.removeprefix("no")} & _BOOLEANS
+        else:
+            found.append(word)
+    return found
+
+
+def suite_parameters(folder: str, argv: Sequence[str]) -> dict[str, Parameter]:
+    """Returns the flags of a suite: those of all its rows.
+
+    Args:
+        folder: of its flagfiles, which may be relative to `FLAGS_HOME`.
+        argv: further arguments, which override those of the rows.
+
+    Raises:
+        ValueError: a flagfile that cannot be read.
+    """
+    files = [
+        file for home in ("", FLAGS_HOME) for file in sorted(glob.glob(os.path.join(glob.escape(os.path.join(home, folder)), "*.flags")))
+    ]
+    found = COMMANDS["suite"].parameters(expanded(argv))
+    for file in files:
+        lines = expanded([f"--flagfile={file}"])
+        found = {**row_parameters(lines), **found, **training_parameters([*lines, *expanded(argv)])}
+    return found
+
+
+def row_parameters(lines: Sequence[str]) -> dict[str, Parameter]:
+    """Returns the flags of a row of a suite, which trains a model or evaluates one (--saved_model).
+
+    Args:
+        lines: of its flagfile, expanded.
+    """
+    evaluates = bool(last_value(lines, "saved_model", ""))
+    return COMMANDS["evaluate" if evaluates else "train"].parameters(lines)
+
+
+_BOOLEANS = {
+    name
+    for parameters in (OWN, *map(flag_index.config_parameters, ("data", "train", "evaluation", "harden", "interface", "writer")))
+    for name, one in parameters.items()
+    if one.kind is bool
+} | {"help", "helpfull", "version"}
+
+
+def owner_of(flag: str) -> str:
+    """Returns the method, view or commands that have a flag; empty if none has."""
+    commands = [f"tf-robust {name}" for name, one in COMMANDS.items() if flag in one.parameters()]
+    return flag_index.owner_of(flag) or " or ".join(commands)
+
+
+def trains_only(options: Options) -> bool:
+    """Returns whether the flags say that a run is trained and exported, but not evaluated."""
+    return tuple(options["evaluations"]) == _TRAIN_ONLY
+
+
+def _with_arguments(options, chosen, words):
+    """Options with the values of positional arguments."""
+    for word in words:
+        if not chosen.argument or (chosen.name != "sweep" and checks.is_flag_without_dashes(word)):
+            raise checks.unexpected_argument(chosen.name, word)
+    if not words:
+        return options
+    if len(words) > 1 and not chosen.several:
+        raise ValueError(f"Expected one {chosen.argument.strip('[]')}. Received: {' '.join(words)}. Try: tf-robust {chosen.name} --help")
+    if chosen.sets in options.given and chosen.name != "report":
+        raise ValueError(
+            f"Expected {chosen.argument.strip('[]')} once. Received: {words[0]} and --{chosen.sets}={options[chosen.sets]}. "
+            f"Try: leave out --{chosen.sets}"
+        )
+    value = data_of(words[0]) if chosen.sets == "data" else words[0]
+    return options.changed({chosen.sets: (*options["runs"], *words) if chosen.several else _own(chosen.sets).parse(value)})
+
+
+def _own(name):
+    return OWN[name] if name in OWN else flag_index.config_parameters("data")[name]
+
+
+def _check(options, name):
+    """Raises ValueError for values that the command does not take, and for unknown names."""
+    evaluations = options.get("evaluations", ())
+    if _TRAIN_ONLY[0] in evaluations and (name != "train" or not trains_only(options)):
+        raise ValueError(
+            f"Expected evaluations with {name}. Received: --evaluations={','.join(evaluations)}. "
+            "Try: tf-robust train --evaluations=none, which trains and exports only"
+        )
+    if name != "list":
+        checks.check_names(options)
+        checks.check_installed(options)
+        checks.check_formats(name, options)
+        checks.check_launcher(name, options)
+    if name in _OF_MODELS and options["saved_model"]:
+        checks.check_model(name, options)
+    if name in _OF_MODELS and not options["saved_model"] and not options["workdir"]:
+        raise ValueError(f"Expected a model. Received: none. Try: tf-robust {name} MODEL --data=NAME")
+    checks.check_surrogate(options.get("surrogate", ""))
+    checks.check_suite(options.get("suite", ""))
+    checks.check_runs(options.get("runs", ()))
+    for flag, placeholder in (("suite", "flags/fcl/table1"), ("sweep", "'epochs=5,10'"), ("runs", "'runs/*'")):
+        if COMMANDS[name].sets == flag and not options[flag]:
+            raise ValueError(f"Expected {COMMANDS[name].argument}. Received: none. Try: tf-robust {name} {placeholder}")

@@ -1,0 +1,474 @@
+"""The commands: each is a function of its flags and of the arguments from which they were parsed."""
+
+import contextlib
+import functools
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import tensorflow as tf
+from absl import logging
+
+from tf_robust import corrupted_datasets, evaluation
+from tf_robust.cli import checks, reporting
+from tf_robust.cli.build import build_model, build_runs, read_rows, row_of
+from tf_robust.cli.command_line import COMMANDS as TABLE
+from tf_robust.cli.command_line import command, read_command, trains_only
+from tf_robust.cli.flags import FLAGS_HOME, Options, arguments_of, expanded, last_value
+from tf_robust.cli.reporting import DATA_FLAGS, LOCATION_FLAGS, complete_and_report, flags_of, print_commands, report
+from tf_robust.configs import DataConfig
+from tf_robust.data import service
+from tf_robust.evaluation.default_split import with_default_split
+from tf_robust.evaluation.evaluation_data import EvaluationData
+from tf_robust.export import exporter, formats
+from tf_robust.hardening import delivery
+from tf_robust.hardening import harden as hardening
+from tf_robust.hardening.config import HardenConfig
+from tf_robust.hardening.result import HARDENED
+from tf_robust.hardening.trainable import check_format
+from tf_robust.integrations import storage, tracking
+from tf_robust.integrations.launchers import launcher_of
+from tf_robust.report import baseline, comparison, vega
+from tf_robust.report.evaluated_model import EvaluatedModel
+from tf_robust.runs import costs, scheduler, suite_means
+from tf_robust.runs import suite as suites
+from tf_robust.runs.config import run_parameters
+from tf_robust.runs.locations import folder_name, row_name, seed_folder, with_distinct_rows
+from tf_robust.runs.search_space import name_of
+from tf_robust.runs.sweep import Sweep, best, read_axes
+from tf_robust.saved_models.card_files import training_data
+from tf_robust.saved_models.deployed_files import FILES
+from tf_robust.training import distribution, loop
+from tf_robust.utils.errors import FAILED, INTERRUPTED, WRONG_INPUT, RunFailed, exit_with, message_of, unknown
+from tf_robust.utils.files import read_json, write_json
+from tf_robust.utils.hyperparameters import arguments_of as keyword_arguments
+from tf_robust.utils.hyperparameters import text_of
+from tf_robust.utils.locks import WorkdirLocked
+from tf_robust.utils.paths import is_url
+from tf_robust.utils.progress import print_note
+
+_OF_COMMAND = (
+    *("suite", "sweep", "sweep_metric", "sweep_engine", "sweep_storage", "trials", "workdir", "seeds"),
+    *("launcher", "launcher_options", "dry_run"),
+)  # flags that say nothing on a run itself
+_STORES = ("train", "suite", "sweep", "evaluate", "attack", "report")  # commands whose results may go to an object store
+
+
+def train(options: Options, argv: Sequence[str]) -> None:
+    """Trains, exports, evaluates and reports one row, once per seed; with evaluations=none trains and exports only."""
+    workdir, row, table = row_of(options, argv)
+    only = trains_only(options)
+    if only:  # the run is recorded with the default evaluations, for `evaluate WORKDIR`
+        options = options.changed({"evaluations": TABLE["train"].parameters()["evaluations"].default})
+    runs = build_runs(options, row, table.get("shown_as", {}).get(row, ""))
+    if options["dry_run"]:
+        return costs.print_costs(runs)
+    launcher = launcher_of(options["launcher"], options["launcher_options"], workdir)
+
+    def folder_of(run):
+        return seed_folder(workdir, run, len(runs))
+
+    if not only:
+        return complete_and_report(workdir, runs, folder_of, table, argv, launcher)
+    for run in runs:
+        run.evaluates = False
+    _, failures = scheduler.run_all(runs, folder_of, launcher)
+    for run in runs:
+        if run.chief and os.path.isdir(model := os.path.join(folder_of(run), "saved_model")):
+            print(f"Model:   {model}")
+            print_commands({"evaluate it": command("evaluate", folder_of(run), *flags_of(run, LOCATION_FLAGS))})
+    if failures:
+        raise RunFailed("\n".join([f"{len(failures)} of {len(runs)} runs failed.", *failures]))
+
+
+def suite(options: Options, argv: Sequence[str]) -> None:
+    """Completes all rows of a folder of flagfiles with all seeds, and reports. Flags on the command line override those of the rows."""
+    folder, names, table = suites.table_of(options["suite"], FLAGS_HOME)
+    if "suites" in table:
+        raise ValueError(
+            f"Expected a folder of flagfiles. Received: {options['suite']}, which averages over {', '.join(table['suites'])}. Try: "
+            f"tf-robust suite for each of these, then tf-robust report"
+        )
+    files, shown_as = {row: os.path.join(folder, f"{row}.flags") for row in names}, table.get("shown_as", {})
+    of_suite = ("suite", "workdir", "launcher", "launcher_options", "dry_run")
+    rows = read_rows(files, {name: value for name, value in options.given.items() if name not in of_suite})
+    workdir = options["workdir"] or os.path.join("runs", table["name"])
+    evaluating = [row for row, of_row in rows.items() if "saved_model" in of_row]
+    if evaluating and len(evaluating) < len(rows):
+        raise ValueError(
+            f"Expected rows that are all trained, or that all evaluate a model (--saved_model). Received: {options['suite']}, where only "
+            f"{', '.join(evaluating)} {'evaluates' if len(evaluating) == 1 else 'evaluate'} a model. Try: two folders, then "
+            "tf-robust report over the workdirs of both"
+        )
+    if evaluating:
+        if options["dry_run"]:
+            raise ValueError(
+                f"Expected a suite that trains its rows with --dry_run. Received: {options['suite']}, whose rows evaluate existing models"
+            )
+        models = {row: functools.partial(build_model, of_row, row, shown_as.get(row, "")) for row, of_row in rows.items()}
+        evaluations, failures = suites.evaluate_models(models, workdir)
+        report(workdir, evaluations, None, {**table, "notes": [*table.get("notes", ()), *failures]}, {}, argv)
+        return exit_with(FAILED, "\n".join(["Rows failed:", *failures])) if failures else None
+    runs = []
+    for row, of_row in rows.items():
+        try:
+            runs += build_runs(of_row, row, shown_as.get(row, ""))
+        except ValueError as error:
+            raise ValueError(f"{files[row]}: {error}") from error
+    if options["dry_run"]:
+        return costs.print_costs(runs)
+    runs.sort(key=lambda run: run.seed)  # all rows of a seed before the next seed: an incomplete table is balanced
+    launcher = launcher_of(options["launcher"], options["launcher_options"], workdir)
+    complete_and_report(workdir, runs, lambda run: os.path.join(workdir, run.row, f"seed_{run.seed}"), table, argv, launcher)
+
+
+def sweep(options: Options, argv: Sequence[str]) -> None:
+    """Trains points of hyperparameters; the best on validation images is evaluated on the test set."""
+    workdir, _, table = row_of(options, argv)
+
+    def runs_at(point, split):
+        return build_runs(options.changed({**point, "evaluation_split": split}), name_of(point))
+
+    parameters = run_parameters(options["method"], (*options["augmentations"], *options["views"]))
+    axes = read_axes(options["sweep"], {name: one.default for name, one in parameters.items()})
+    chosen_by, sampled = options["sweep_metric"], options["sweep_engine"] == "optuna"
+    of_axes = Sweep(axes, chosen_by, runs_at, workdir)
+    runs = of_axes.runs(sampled)
+    if options["dry_run"]:
+        if sampled:
+            print(f"One of {options['trials']} trials, in the middle of the ranges:")
+        return costs.print_costs(runs)
+    if sampled:
+        points, evaluations, notes = of_axes.sample(options["trials"], options["sweep_storage"], options["seeds"])
+    else:
+        points, evaluations, notes = of_axes.complete(launcher_of(options["launcher"], options["launcher_options"], workdir))
+    report(workdir, evaluations, runs[0].data(), {"title": f"{table['title']}: {options['sweep']}", "notes": notes}, {}, argv)
+    rows, message = best(evaluations, chosen_by)
+    points = [point for point in points if name_of(point) in rows]
+    given = {name: text_of(value) for name, value in options.given.items() if name not in (*_OF_COMMAND, *points[0])}
+    with_seeds = {**given, **points[0], "seeds": "0,1,2", "workdir": f"{workdir}/chosen"}
+    report(
+        os.path.join(workdir, "test"),
+        of_axes.test(points),
+        None,
+        {"title": f"{'; '.join(rows)}, chosen on validation, on the test set", "notes": [message]},
+        {"train it with more seeds": command("train", *(f"--{name}={text}" for name, text in with_seeds.items()))},
+        argv,
+    )
+    print("\n".join([message, *(notes if sampled else ())]))
+    if notes and not sampled:
+        raise RunFailed("\n".join([f"{len(notes)} of {len(runs)} runs failed.", *notes]))
+
+
+def evaluate(options: Options, argv: Sequence[str]) -> None:
+    """Evaluates a model on data, or the model of a run on its data. Ends the process if requirements are not met."""
+    requirements = evaluation.parse_requirements(options["require"])
+    before = baseline.read_baseline(options["require_not_worse_than"]) if options["require_not_worse_than"] else None
+    if options["junit"] and not requirements and not before:
+        raise ValueError("Expected --require or --require_not_worse_than with --junit, whose outcomes it has. Received: neither")
+    model = build_model(options)
+
+    def check(name: str, config: evaluation.EvalConfig, deployed: bool = True) -> None:
+        """Raises ValueError for required measures that an evaluation does not give."""
+        try:
+            evaluation.check_requirements(requirements, config, model.data.config.label_fraction, deployed)
+            if before:
+                mains = baseline.main_measures(before)
+                evaluation.check_measures(mains, config, "--require_not_worse_than", model.data.config.label_fraction)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}" if name else str(error)) from error
+
+    evaluated = _evaluate_formats(model, options, argv, check) if options["formats"] else [_evaluate(model, options, argv, check)]
+    if not requirements and not before:
+        return
+    outcomes = {
+        one["measured_in"]: evaluation.outcomes(one["rows"], requirements) + (baseline.not_worse(one, before) if before else [])
+        for one in evaluated
+    }
+    for folder, of_model in outcomes.items():
+        path = os.path.join(folder, "evaluation.json")
+        write_json(path, {**read_json(path), "requirements": of_model})
+    names = [one["row"] for one in evaluated]
+    if options["junit"]:
+        evaluation.write_junit(options["junit"], dict(zip(names, outcomes.values())))
+    missed = {name: evaluation.shortfalls(of_model) for name, of_model in zip(names, outcomes.values())}
+    lines = [line for name, of_model in missed.items() if of_model for line in ([f"{name}:"] if options["formats"] else []) + of_model]
+    if lines:
+        exit_with(FAILED, "\n".join(["Requirements not met:", *lines]))
+
+
+def _evaluate(model, options, argv, check):
+    """Evaluates one model, and returns the content of its `evaluation.json`, with the folder of its records as "measured_in"."""
+    folder, config = _folder_of(model, options), model.data.eval_config
+    check("", config, deployed=False)
+    path = os.path.join(folder, "evaluation.json")
+    earlier = read_json(path) if os.path.exists(path) else {}
+    vega.prepare()
+    if model.run:
+        _copy_records(model.run, folder)
+    if launcher := launcher_of(options["launcher"], options["launcher_options"], folder):
+        scheduler.share(launcher, functools.partial(_evaluate_sets, arguments_of(options), folder), folder)
+    done = model.evaluate(folder)
+    replaced = {"another model": "model_digest", "other flags": "measuring"}
+    others = [name for name, field in replaced.items() if earlier.get(field) != done.content[field]]
+    if earlier and others:
+        print_note(f"this replaces the results in {folder}, of {' and '.join(others)}. To keep both: --workdir=DIR.")
+    if not config.per_image and os.path.isdir(os.path.join(folder, evaluation.PER_IMAGE)):
+        print_note(f"{os.path.join(folder, evaluation.PER_IMAGE)} is of an earlier evaluation. Try: --per_image")
+    write_json(path, done.content)
+    found = {**done.content, "measured_in": folder}
+    siblings = os.path.join(os.path.dirname(os.path.normpath(folder)) or ".", "*")
+    title = f"{model.path} on {model.data.config.data}"
+    report(folder, [found], done.data, {"title": title}, {"compare it with the others in its folder": command("report", siblings)}, argv)
+    if config.per_image:
+        print(f"Results of each image: {os.path.join(folder, evaluation.PER_IMAGE)}{os.sep}")
+    return found
+
+
+def _evaluate_formats(model, options, argv, check):
+    """Exports a model, evaluates each file, reports, and returns the evaluations."""
+    folder = os.path.join(_folder_of(model, options), "formats")
+    found = formats.evaluate_formats(model, options["formats"], folder, attack_chosen="attack" in options.given, check=check)
+    table = {"title": f"{model.path} on {model.data.config.data}, by format", "baseline": found[0]["row"]}
+    beside = command("report", *(one["measured_in"] for one in found), "DIR", f"--baseline={table['baseline']}")
+    report(folder, found, None, table, {"put another evaluation of the model, in DIR, on the same page": beside}, argv)
+    return found
+
+
+def _folder_of(model: EvaluatedModel, options: Options) -> str:
+    """Returns the folder of the evaluation of a model.
+
+    Raises:
+        ValueError: --workdir holds a run.
+    """
+    if model.run and (not options["workdir"] or not options["saved_model"]):
+        return os.path.join(model.run, "measured")
+    others = {*model.data.eval_config.evaluations} - {"clean"}
+    is_attack = others and others <= {"adversarial", "attack_curves", "certified"}  # neither replaces the other's report
+    name = f"{folder_name(model.data.config.data)}-{row_name(model.path)}"
+    folder = options["workdir"] or os.path.join("runs", "attack" if is_attack else "evaluation", name)
+    if os.path.exists(os.path.join(folder, "flags.txt")):
+        raise ValueError(
+            f"--workdir already holds a run; evaluating into it would overwrite its evaluation.json. Received: {folder}. "
+            f"Try: tf-robust evaluate {folder} to evaluate the run's own model, or --workdir={folder}/measured"
+        )
+    return folder
+
+
+def _copy_records(run: str, folder: str) -> None:
+    """Copies the records of a run to the folder of a further evaluation of its model, which measures the same sets only once."""
+    of_run, own = (os.path.join(place, "measured.jsonl") for place in (run, folder))
+    if os.path.exists(of_run) and not os.path.exists(own):
+        os.makedirs(folder, exist_ok=True)
+        shutil.copyfile(of_run, own)
+
+
+def _evaluate_sets(arguments: Sequence[str], folder: str) -> None:
+    """Evaluates the sets of an evaluation that no other process evaluates, until all are done."""
+    given = [one for one in arguments if not one.startswith("--launcher")]
+    build_model(read_command(["evaluate", *given])[1]).evaluate(folder, draw=False)
+
+
+def harden(options: Options, argv: Sequence[str]) -> None:
+    """Hardens a model, and writes the model, its card and `harden.html` into the workdir."""
+    model = build_model(options)
+    config = HardenConfig(**keyword_arguments(HardenConfig, options))
+    check_format(options["saved_model"])
+    name = f"{folder_name(options['data'])}-{row_name(options['saved_model'])}-{folder_name(options['target'])}"
+    folder = options["workdir"] or os.path.join("runs", "hardened", name)
+    vega.prepare()
+    hardened = hardening.harden(model.load(), model.data, config, folder)
+    if hardened.evaluations:
+        print(f"\nReport: {hardened.report(os.path.join(folder, 'harden.html'), command(*argv))}")
+    hardened.frontier().save(os.path.join(folder, "figures"))
+    if hardened.changed:
+        interface = hardened.trainable.classifier.interface
+        print(
+            f"Model:  {os.path.join(folder, HARDENED)}{delivery.suffix_of(hardened.trainable)}, which takes images on the scale "
+            f"{interface.input_range} and returns {interface.outputs}, as the initial model does"
+        )
+    if hardened.search.interrupted:
+        print("The test images were not used. The same command resumes the search.")
+        sys.exit(INTERRUPTED)
+    if not hardened.changed:
+        sys.exit(FAILED)  # the summary says that nothing helped
+
+
+def export(options: Options, argv: Sequence[str]) -> None:
+    """Exports a model and prints the difference of each format to the model."""
+    model, names = build_model(options), list(options["formats"])
+    chosen = names != [*FILES] or "formats" in options.given
+    own = os.path.join(model.run, "exported") if model.run else os.path.join("runs", "exported", row_name(model.path))
+    written, failures = exporter.write_formats(
+        model, names, options["workdir"] or own, chosen=chosen, unit_range=options["unit_range"], logits=options["logits"]
+    )
+    if written:
+        given = {name: text_of(value) for name, value in options.given.items() if name in TABLE["evaluate"].parameters()}
+        given |= {"formats": ",".join(written)}
+        path = given.pop("saved_model", "")
+        print_commands({"evaluate what is deployed": command("evaluate", *filter(None, [path]), *(f"--{k}={v}" for k, v in given.items()))})
+    if failures and (chosen or not written):
+        if len(failures) == 1:
+            raise next(iter(failures.values()))
+        reasons = "".join(f"\n  {name}: {error}" for name, error in failures.items())
+        raise ValueError(f"Expected all formats to be written. Not written:{reasons}")
+    for name, error in failures.items():
+        print(f"Not written: {name}. {error}", flush=True)
+
+
+def corrupt(options: Options, _: Sequence[str]) -> None:
+    """Writes a corrupted copy of the data, which `evaluate` reads with --corrupted_dir."""
+    eval_config = evaluation.EvalConfig(**keyword_arguments(evaluation.EvalConfig, options))
+    given = EvaluationData(DataConfig(**keyword_arguments(DataConfig, options)), eval_config)
+    given = given if "evaluation_split" in options.given else with_default_split(given, {})
+    source = given.evaluation_source()
+    shape = source.image_shape
+    corruption_config = corrupted_datasets.CorruptionConfig(
+        options["seeds"][0] if "seeds" in options.given else evaluation.NOISE_SEED,
+        eval_config.constants(shape),
+        eval_config.protocol(shape),
+        eval_config.frost_dir or None,
+    )
+    writer_config = corrupted_datasets.WriterConfig(**keyword_arguments(corrupted_datasets.WriterConfig, options))
+    workdir = options["workdir"] or os.path.join("runs", f"{folder_name(options['data'])}-c")
+    unfinished = corrupted_datasets.write(given.evaluation_source, workdir, writer_config, corruption_config)
+    if not unfinished:
+        print(f"Written: {workdir}  ({len(source):,} images; card.json describes it, sheet.png shows examples)")
+        named = [f"--{name}={text_of(options[name])}" for name in DATA_FLAGS if name in options.given]
+        arguments = (*named, "--evaluations=clean,corruptions", f"--corrupted_dir={workdir}")
+        print_commands({"evaluate a model on it": command("evaluate", "MODEL", *arguments)})
+
+
+def serve(options: Options, _: Sequence[str]) -> None:
+    """Prepares batches for runs on other machines until it is interrupted."""
+    if len(options["data_service"]) != 1:
+        raise ValueError(
+            f"Expected --data_service=HOST:PORT, the address of this machine for the runs. Received: "
+            f"{text_of(options['data_service']) or 'nothing'}"
+        )
+    server = service.Server(options["data_service"][0])
+    print(f"Serving. Runs connect with --data_service={options['data_service'][0]}; Ctrl-C stops the server.", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        threading.Event().wait()
+    del server
+
+
+def compare(options: Options, argv: Sequence[str]) -> None:
+    """Reports over the workdirs that match --runs, a report for each data set; --suite adds the numbers of the paper."""
+    evaluations, workdir = comparison.read_evaluations(options["runs"]), options["workdir"] or os.path.join("runs", "report")
+    _note_replaced(workdir, command(*argv), chosen=bool(options["workdir"]))
+    if options["suite"]:
+        folder, rows, table = suites.table_of(options["suite"], FLAGS_HOME)
+    else:
+        folder, rows, table = "", [], {"title": _title(evaluations, options["runs"])}
+    evaluations = evaluations if options["suite"] else with_distinct_rows(evaluations)
+    if "suites" in table:
+        means = suite_means.SuiteMeans(folder, table, FLAGS_HOME, lambda path: last_value(expanded([f"--flagfile={path}"]), "data", ""))
+        return suite_means.write_means(workdir, means, evaluations, command(*argv))
+    if options["baseline"]:
+        found = list(dict.fromkeys(one["row"] for one in evaluations))
+        if options["baseline"] not in found:
+            raise unknown("--baseline", options["baseline"], found)
+        table = {**table, "baseline": options["baseline"]}
+    order = [table.get("shown_as", {}).get(row, row) for row in rows]
+    evaluations.sort(key=lambda one: (order.index(one["row"]) if one["row"] in order else len(order), one["seed"]))
+    hint = {} if options["suite"] else {"add the numbers of a paper": "add --suite=FOLDER, a folder of flagfiles"}
+    if not options["baseline"] and len({one["row"] for one in evaluations}) > 1:
+        hint["compare with another row"] = "add --baseline=ROW"
+    reporting.report_by_data(workdir, evaluations, table, hint, argv)
+
+
+def _note_replaced(workdir, made_by, chosen):
+    """Notes that a report in the default folder replaces that of another command."""
+    earlier = os.path.join(workdir, "results.json")
+    if not chosen and os.path.exists(earlier) and (before := read_json(earlier).get("command")) != made_by:
+        print_note(f"this replaces the report of another command ({before}) in {workdir}. To keep both: --workdir=DIR")
+
+
+def _title(evaluations, patterns):
+    """The model and its data; of several models the patterns of their workdirs."""
+    models = {(one.get("exported_from", one["saved_model"]), one["data"]) for one in evaluations}
+    if len(models) == 1:
+        return " on ".join(models.pop())
+    return f"Runs {', '.join(patterns[:4])}{', ...' if len(patterns) > 4 else ''}"
+
+
+_WRONG_INPUT = (ValueError, ImportError, FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError, WorkdirLocked)
+COMMANDS: dict[str, Callable[[Options, Sequence[str]], None]] = {
+    "train": train,
+    "evaluate": evaluate,
+    "attack": evaluate,
+    "corrupt": corrupt,
+    "harden": harden,
+    "export": export,
+    "suite": suite,
+    "sweep": sweep,
+    "report": compare,
+    "serve": serve,
+}
+
+
+@contextlib.contextmanager
+def friendly_errors() -> Iterator[None]:
+    """Exits with a message instead of a traceback after errors that the user can correct."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        print(stopped if isinstance(stopped, loop.Interrupted) else "Stopped. The same command continues; what is complete is kept.")
+        sys.exit(INTERRUPTED)
+    except (ValueError, OSError, ImportError, tf.errors.OpError, loop.TrainingDiverged, WorkdirLocked, distribution.WorkerLost) as error:
+        if logging.get_verbosity() >= logging.DEBUG:
+            raise
+        wrong = isinstance(error, _WRONG_INPUT) and not isinstance(error, RunFailed)
+        exit_with(WRONG_INPUT if wrong else FAILED, f"Error: {message_of(error)}\n(--verbosity=1 shows the traceback)")
+
+
+def run_command(name: str, options: Options, argv: Sequence[str]) -> None:
+    """Runs a command.
+
+    Args:
+        name: of the command.
+        options: its flags.
+        argv: arguments from which they were parsed.
+    """
+    with friendly_errors():
+        if options.get("strategy") == "multi_worker":
+            distribution.strategy("multi_worker")  # before any computation
+        tracking.check(options.get("tracker", ()))
+        options = _with_fetched_models(name, options)
+        workdir = options.get("workdir", "")
+        if not is_url(workdir):
+            return COMMANDS[name](options, argv)
+        _check_store(name, options)
+        folder = storage.local_folder(workdir)
+        local = Options({**options, "workdir": folder}, options.given)
+        with contextlib.nullcontext() if options.get("dry_run") else storage.copied(workdir.rstrip("/"), folder):
+            COMMANDS[name](local, argv)
+
+
+def _with_fetched_models(name, options):
+    """Options with local paths in place of URLs in `saved_model` and `runs`."""
+    if is_url(options.get("saved_model", "")):
+        options = Options({**options, "saved_model": storage.fetch_model(options["saved_model"])}, options.given)
+        if "data" not in options.given and (data := training_data(options["saved_model"])):
+            options = options.changed({"data": data})
+        checks.check_model(name, options)
+    if any(map(is_url, options.get("runs", ()))):
+        runs = [storage.fetch_runs(pattern) if is_url(pattern) else pattern for pattern in options["runs"]]
+        options = Options({**options, "runs": tuple(runs)}, options.given)
+    return options
+
+
+def _check_store(name, options):
+    """Raises ValueError for what is not copied to a store."""
+    workdir = options["workdir"]
+    if len(workdir.strip("/").partition("://")[2].split("/")) < 2:
+        raise ValueError(f"Expected --workdir=s3://BUCKET/PATH or another store with a path. Received: {workdir}")
+    if name not in _STORES:
+        raise ValueError(f"Expected a local --workdir with {name}. Received: {workdir}. Stores take: {', '.join(_STORES)}")
+    if "none" in options.get("evaluations", ()):
+        raise ValueError(f"Expected evaluations with --workdir={workdir}: a run with one is complete. Received: --evaluations=none")
+    if options.get("strategy") == "multi_worker":
+        raise ValueError(f"Expected a local --workdir with --strategy=multi_worker. Received: {workdir}")

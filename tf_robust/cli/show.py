@@ -1,0 +1,191 @@
+"""Texts of `tf-robust list` and `--help`: available names; commands, and the most used flags in groups."""
+
+import glob
+import json
+import os
+import textwrap
+from collections.abc import Sequence
+
+from tf_robust.cli import flag_index
+from tf_robust.cli.command_line import COMMANDS, Command
+from tf_robust.cli.flags import FLAGS_HOME
+from tf_robust.saved_models import zoo
+
+DATA = {
+    "synthetic_digits": "corner digits from scikit-learn's digits, 15 classes; needs no download",
+    "digits": "scikit-learn's digits, enlarged, 10 classes; needs no download",
+    "toy": "points in the plane, 2 classes; needs no download",
+    "toy_band": "the same points with random labels on a band between the classes, as in the NoisyMix paper",
+    "synthetic_mnist": "FCL's corner digits from MNIST, 15 classes",
+    "folder:DIR": "images, one subfolder per class, or DIR/train and DIR/test with such subfolders",
+    "csv:FILE": "image files in a table with the columns path, label and, optionally, a group",
+    "npz:FILE": "the arrays x and y, or images and labels, of an .npz file; or x_train, y_train, x_test, y_test",
+    "hf:NAME_OR_DIR": "a data set of Hugging Face's package datasets (extra [datasets])",
+    "mnist, cifar10, cifar100, imagenet2012, ...": "any image-classification set of TFDS by its name, in --data_dir",
+}
+_WIDTH, _NAME, _COLUMN = 118, 44, 32  # characters
+_GROUPS = {
+    "Runs": ("workdir", "seeds", "dry_run", "launcher"),
+    "Data": (
+        "data",
+        "data_dir",
+        "download",
+        "image_size",
+        "image_fit",
+        "data_range",
+        "train_examples",
+        "label_fraction",
+        "validation_fraction",
+    ),
+    "Model and training": (
+        "model",
+        "resize",
+        "init_from",
+        "method",
+        "augmentations",
+        "views",
+        "epochs",
+        "batch_size",
+        "optimizer",
+        "learning_rate",
+        "schedule",
+        "weight_decay",
+        "label_smoothing",
+        "ema",
+        "select",
+        "early_stopping",
+        "mixed_precision",
+        "strategy",
+        "data_service",
+    ),
+    "Evaluation": ("evaluations", "evaluation_split", "subset", "corrupted_dir", "attack", "attack_radii"),
+}
+
+
+def listing(section: str = "") -> str:
+    """Returns data sets, models, methods, views, corruptions, attacks and suites, one line each, or one section of them."""
+    names = flag_index.names()
+    parts = {
+        "data": ("Data sets (--data)", DATA),
+        "models": ("Models (--model)", names["models"]),
+        "methods": ("Methods (--method)", names["methods"]),
+        "views": ("Views (--views; * also --augmentations)", names["views"]),
+        "corruptions": ("Corruptions, at severities 1 to 5", names["corruptions"]),
+        "attacks": ("Attacks", names["attacks"]),
+        "measures": ("Measures, by the names of --require and results.json", names["measures"]),
+        "zoo": ("Pretrained models: tfr.load(NAME), tf-robust evaluate zoo:NAME", {name: _pretrained(name) for name in zoo.names()}),
+        "suites": ("Suites (tf-robust suite FOLDER; one row: tf-robust train --flagfile=FOLDER/ROW.flags)", _tables(FLAGS_HOME)),
+    }
+    if section:
+        heading, part = parts[section]
+        return "\n".join([heading, *(_wrapped(name, text, 10) for name, text in part.items())])
+    return "\n\n".join(_block(heading, part) for heading, part in parts.values())
+
+
+def command_help(command: Command) -> str:
+    """Returns the usage, purpose, most used flags with their defaults, and examples of a command."""
+    usage = " ".join(filter(None, ("tf-robust", command.name, command.argument, "[--FLAG=VALUE ...]")))
+    parameters = command.parameters()
+    shown = {f"--{name}{_default(parameters[name], _shown_default(command, name))}": parameters[name].help for name in command.flags}
+    parts = [
+        f"{usage}\n\n{command.purpose}",
+        *(["Flags\n" + "\n".join(_wrapped(flag, text, 12) for flag, text in shown.items())] if shown else []),
+    ]
+    if command.further:
+        parts.append(textwrap.fill("Also: " + ", ".join(f"--{name}" for name in command.further), _WIDTH))
+    parts.append("\n".join(["Examples", *(f"  tf-robust {example}" for example in command.examples)]))
+    return "\n\n".join([*parts, f"All flags: tf-robust {command.name} --helpfull"])
+
+
+def full_help(command: Command, arguments: Sequence[str]) -> str:
+    """Returns all flags of a command with their defaults.
+
+    Args:
+        command: one of `COMMANDS`.
+        arguments: which name the method and the augmentations.
+    """
+    parameters = command.parameters(arguments)
+    lines = [_wrapped(f"--{name}{_default(one)}", one.help, 12) for name, one in sorted(parameters.items())]
+    return "\n".join([f"Flags of tf-robust {command.name}", *lines])
+
+
+def help_text() -> str:
+    """Returns the commands, and the most used flags of a training in groups, one line each, with their defaults."""
+    available, parameters = flag_index.names(), COMMANDS["train"].parameters()
+    own = {name: len(flag_index.training_parameters(name, ())) for name in available["methods"]}
+    shown = [name for names in _GROUPS.values() for name in names]
+    commands = {" ".join(filter(None, (one.name, one.argument))): one.purpose for one in COMMANDS.values()}
+    parts = [
+        "tf-robust                                quick start, about a minute\n"
+        "tf-robust COMMAND ... [--FLAG=VALUE ...]   flags alone: train; from a checkout: python run_experiment.py",
+        _block("Commands (tf-robust COMMAND --help: its flags and examples)", commands),
+    ]
+    for heading, names in _GROUPS.items():
+        parts.append(_block(heading, {f"--{name}{_default(parameters[name])}": parameters[name].help for name in names}))
+    parts.append(textwrap.fill("Other flags of train: " + ", ".join(f"--{name}" for name in sorted(set(parameters) - set(shown))), _WIDTH))
+    counts = ", ".join(sorted(f"{name} ({count})" for name, count in own.items() if count))
+    parts.append(
+        textwrap.fill(
+            "Flags of the chosen method, augmentations and views have its name as a prefix (--fcl_weight, "
+            f"--augmix_severity); number of flags per method: {counts}",
+            _WIDTH,
+        )
+    )
+    parts.append("--flagfile=FILE: flags from a file, one per line. --version. tf-robust train --method=fcl --helpfull: all flags.")
+    return "\n\n".join(parts)
+
+
+def _shown_default(command, name):
+    return "NAME" if name == "data" and command.sets == "saved_model" else command.defaults.get(name)
+
+
+def _default(parameter, other=None):
+    """Returns "=VALUE" with the default of a flag, or another one."""
+    default = parameter.default if other is None else other
+    if isinstance(default, bool):
+        return ""
+    values = default if isinstance(default, (tuple, list)) else [default]
+    return "=" + ",".join(f"{value:.6g}" if isinstance(value, float) else str(value) for value in values)
+
+
+def _tables(home):
+    """Returns {folder of a table: title and number of rows}."""
+    folders = (
+        folder
+        for folder, _, files in sorted(os.walk(os.path.join(home, "flags")))
+        if any(f.endswith(".flags") or f == "suite.json" for f in files)
+    )
+    return {os.path.relpath(folder, home): _table(folder) for folder in folders}
+
+
+def _table(folder):
+    rows, title = len(glob.glob(os.path.join(folder, "*.flags"))), os.path.basename(folder)
+    description = os.path.join(folder, "suite.json")
+    if os.path.exists(description):
+        with open(description, encoding="utf-8") as file:
+            title = json.load(file).get("title", title)
+    return f"{title} ({rows} rows)"
+
+
+def _pretrained(name):
+    """Returns a pretrained model's title and main measures."""
+    card = zoo.card(name)
+    values = {row["measure"]: row["value"] for row in card["evaluation"]["rows"]}
+    measures = ("clean", "corruptions/mean15")
+    return f"{card['title']}: " + ", ".join(f"{name} {values[name]:.3f}" for name in measures if name in values)
+
+
+def _wrapped(name, text, max_lines=2):
+    """Returns a name, and its text on further lines."""
+    lines = textwrap.wrap(text, _WIDTH - _COLUMN, max_lines=max_lines, placeholder=" ...") or [""]
+    first = f"  {name:<{_COLUMN - 3}} "
+    if len(first) > _COLUMN:
+        return "\n".join([first.rstrip(), *(" " * _COLUMN + line for line in lines)])
+    return "\n".join([first + lines[0], *(" " * _COLUMN + line for line in lines[1:])])
+
+
+def _block(heading, part):
+    """Returns a heading, and names and texts in two columns. part: {name: text}."""
+    width = max(min(len(name), _NAME) for name in part)
+    lines = [f"  {name:<{width}}  {text}".rstrip() for name, text in part.items()]
+    return "\n".join([heading, *(line if len(line) <= _WIDTH else line[: _WIDTH - 3].rsplit(" ", 1)[0] + " ..." for line in lines)])

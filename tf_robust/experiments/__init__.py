@@ -1,1 +1,0 @@
-"""One run, its config and flags; suites, sweeps, comparison, dry run."""

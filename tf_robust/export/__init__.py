@@ -1,0 +1,1 @@
+"""Writes models in formats of deployment, and evaluates the files."""

@@ -1,0 +1,127 @@
+"""The proof of a hardened model: it and the start on test images that the search never used."""
+
+import dataclasses
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tf_robust import evaluation
+from tf_robust.attacks.attack import Predict
+from tf_robust.evaluation import adversarial, model_evaluation
+from tf_robust.evaluation.evaluation_data import EvaluationData
+from tf_robust.hardening import delivery
+from tf_robust.hardening.config import HardenConfig
+from tf_robust.hardening.result import HARDENED, START
+from tf_robust.hardening.trainable import TrainableModel
+from tf_robust.report import gains
+from tf_robust.report.html import Image
+from tf_robust.saved_models import loading
+from tf_robust.utils.files import write_json
+
+PROOF_IMAGES = 2000  # of the test images, unless --subset says otherwise
+ATTACKED_IMAGES = 200  # unless --attack_subset says otherwise
+_UNDER = "under each the true class and the prediction of the other model."
+_CAPTIONS = {
+    START: f"Fixed: images that the hardened model classifies correctly and the start does not; {_UNDER}",
+    HARDENED: f"Newly wrong: images that the start classifies correctly and the hardened model does not; {_UNDER}",
+}
+
+PROOF = "proof"  # subfolder of the evaluations
+Weights = Sequence[np.ndarray]
+
+
+class Proof:
+    """Evaluates the start and the hardened model, on the target, too, if the evaluations leave it out.
+
+    Args:
+        model: to evaluate.
+        data: the test images.
+        config: names the target.
+        folder: has the hardened model; gets a subfolder `proof` with a folder for each model.
+    """
+
+    def __init__(self, model: TrainableModel, data: EvaluationData, config: HardenConfig, folder: str):
+        eval_config = data.eval_config
+        available = len(data.images)  # type: ignore[arg-type]
+        self.images = min(eval_config.subset or PROOF_IMAGES, available)
+        subset = self.images if self.images < available else 0  # a shift may have more images
+        eval_config = _with_target(eval_config, config)
+        self.model, self.folder = model, os.path.join(folder, PROOF)
+        self.delivered = os.path.join(folder, HARDENED)  # without its suffix
+        self.data = dataclasses.replace(data, eval_config=dataclasses.replace(eval_config, subset=subset))
+
+    def seconds(self, predict: Predict) -> float:
+        """Returns the estimated time of both evaluations, from that of a corrupted batch; without attacks."""
+        complete = dataclasses.replace(self.data.eval_config, evaluation_split="all")
+        source = dataclasses.replace(self.data, eval_config=complete).evaluation_source()
+        sets = evaluation.evaluation_sets(source, source, self.data.eval_config, self.data.config.data_dir or None)
+        corrupted = [one for one in sets if evaluation.parse_measure(one.name).family in evaluation.CORRUPTION_FAMILIES]
+        measured = corrupted[len(corrupted) // 2] if corrupted else sets[0]
+        begin, count = time.monotonic(), 0
+        for images, labels in measured.open().take(2):
+            predict(images)
+            count += len(labels)
+        return 2 * len(sets) * len(source) * (time.monotonic() - begin) / count
+
+    def run(self, start: Weights, hardened: Weights | None, log: Callable[[str], object]) -> tuple[list[dict], list[Image]]:
+        """Returns the evaluations, as in `evaluation.json`, and figures of the images on which the models differ.
+
+        Args:
+            start: weights of the model as it was given.
+            hardened: those of the hardened model, which the model has afterwards; None: the start alone is evaluated.
+            log: called with lines of progress.
+        """
+        weights = {START: start} | ({} if hardened is None else {HARDENED: hardened})
+        done = {row: self._evaluate(row, of_row, log) for row, of_row in weights.items()}
+        evaluations = [{**one.content, "measured_in": os.path.join(self.folder, row)} for row, one in done.items()]
+        return evaluations, [] if hardened is None else self._changed_images(weights, done)
+
+    def _evaluate(self, row, weights, log):
+        self.model.network.set_weights(weights)
+        classifier, own = self.model.classifier, os.path.join(self.folder, row)
+        if row == HARDENED and os.path.exists(classifier.path):  # as it was written
+            classifier = loading.load_classifier(self.delivered + delivery.suffix_of(self.model), classifier.interface)
+        log(f"Evaluating the {row} model on {self.images:,} test images.")
+        os.makedirs(own, exist_ok=True)
+        done = model_evaluation.evaluate(classifier, self.data, own, row=row, saved_model=classifier.path)
+        content = {**done.content, "method": "", "model": os.path.basename(classifier.path)}
+        write_json(os.path.join(own, "evaluation.json"), content)
+        return dataclasses.replace(done, content=content)
+
+    def _changed_images(self, weights, done):
+        """Figures of images that only the hardened model classifies correctly, and of those that only the start does."""
+        source, sets = done[START].source, done[START].result.sets
+        records, figures = {row: one.result.records for row, one in done.items()}, []
+        for baseline, caption in _CAPTIONS.items():
+
+            def load_baseline(of_baseline=weights[baseline]):
+                self.model.network.set_weights(of_baseline)
+                return evaluation.masked(self.model.classifier, source.class_mask)
+
+            with source.reading():
+                folder = os.path.join(self.folder, baseline, "figures")
+                drawn = gains.draw_gains(folder, source, sets, records, baseline, load_baseline)
+            if drawn:
+                figures.append((drawn[0], caption))
+        self.model.network.set_weights(weights[HARDENED])
+        return figures
+
+
+def _with_target(eval_config, config):
+    """An evaluation that measures the target of a search; images of new conditions are added by `proof_data`."""
+    needed = "" if config.shift else config.target if config.target in ("noise", "adversarial") else "corruptions"
+    chosen = eval_config.evaluations
+    if needed and needed not in chosen:
+        eval_config = dataclasses.replace(eval_config, evaluations=(*chosen, needed))
+    if needed != "adversarial":
+        return eval_config
+    radius = f"{config.attack_norm}_{config.attack_radius:g}"
+    if needed not in chosen:
+        most = eval_config.attack_subset or ATTACKED_IMAGES
+        return dataclasses.replace(eval_config, attack_radii=(radius,), attack_subset=most)
+    given = [adversarial.parse_threat(one) for one in eval_config.attack_radii]
+    measured = any(norm == config.attack_norm and math.isclose(size, config.attack_radius, rel_tol=1e-4) for norm, size in given)
+    return eval_config if measured else dataclasses.replace(eval_config, attack_radii=(*eval_config.attack_radii, radius))

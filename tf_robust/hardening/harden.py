@@ -1,0 +1,334 @@
+"""Hardens a model: search on training and validation images, delivery, and proof on test images never used before."""
+
+import dataclasses
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from tf_robust import data, methods, models
+from tf_robust.data.source import Source
+from tf_robust.evaluation.evaluation_data import EvaluationData
+from tf_robust.evaluation.model_checks import check_model_suits, check_unchanged, note_classes, with_checked_inputs, with_known_outputs
+from tf_robust.hardening import batch_statistics, candidates, delivery
+from tf_robust.hardening.budget import Clock, parse_budget
+from tf_robust.hardening.choice import choose, distinct, gain
+from tf_robust.hardening.config import HardenConfig
+from tf_robust.hardening.data import check_no_confidence, fraction_held_out, parts_of, proof_data, validation_set
+from tf_robust.hardening.diagnosis import diagnose
+from tf_robust.hardening.final_evaluation import Proof
+from tf_robust.hardening.frontier import Allowance, Frontier
+from tf_robust.hardening.result import HARDENED, Hardened, SearchRecord
+from tf_robust.hardening.search import Search
+from tf_robust.hardening.trainable import check_gradients, check_input, trainable
+from tf_robust.hardening.training import Trainers
+from tf_robust.hardening.trials import TrialStore
+from tf_robust.metrics.paired import paired_difference
+from tf_robust.report.formatting import interval
+from tf_robust.saved_models import card_files, loading
+from tf_robust.saved_models.formats.keras_files import compiled_as_given
+from tf_robust.utils.files import write_json
+from tf_robust.utils.locks import held
+from tf_robust.utils.progress import duration
+
+BATCH_SIZE = 64
+NEAR_CHANCE = 0.02  # of the way from the accuracy of chance to 1
+ABOVE_CHANCE = 0.2  # of this way: too much for a model that guesses, if there are images enough
+LITTLE = 0.01  # a gain that is called little
+
+
+def harden(
+    classifier: loading.Classifier,
+    given: EvaluationData,
+    config: HardenConfig,
+    folder: str,
+    *,
+    validation: Source | None = None,
+    test: Source | None = None,
+    temporary: tempfile.TemporaryDirectory | None = None,
+    log: Callable[[str], object] = print,
+) -> Hardened:
+    """Searches a more robust model, writes it, and proves it on test images.
+
+    Args:
+        classifier: the model.
+        given: describes the data and the evaluation of the proof.
+        config: target, budget and maximum clean loss.
+        folder: of trials, model and evaluations; a search that was interrupted resumes.
+        validation: images to choose on, in memory; None: those of `given`.
+        test: images of the proof, in memory; None: those of `given`.
+        temporary: of `folder`.
+        log: called with lines of progress.
+
+    Raises:
+        ValueError: the model cannot be trained, does not suit the images, or is near chance; the budget is too small; or confidences are
+            to be fitted, for which no images are left.
+        PermissionError: the folder is not writable.
+        WorkdirLocked: another process holds the folder.
+    """
+    with held(folder):
+        return _harden(classifier, given, config, folder, validation, test, temporary, log)
+
+
+def _harden(classifier, given, config, folder, validation, test, temporary, log):
+    check_no_confidence(given)
+    check_input(classifier)
+    clock = Clock()
+    given = dataclasses.replace(given, model_size=loading.image_size_of(classifier), num_classes=classifier.num_classes or 0)
+    if given.images is None and (validation is None or test is None):
+        check_unchanged(classifier.card, classifier.path, given.config)
+    parts = parts_of(given, validation, test, config=config)
+    log(parts.summary)
+    check_model_suits(classifier, parts.validation)
+    note_classes(parts.validation, classifier.num_classes or parts.validation.num_classes)
+    classifier = with_checked_inputs(with_known_outputs(classifier, parts.validation), parts.validation)
+    model = trainable(classifier, parts.train.image_shape)
+    check_gradients(model.classifier, parts.train.image_shape)
+    if isinstance(model.model, tf.keras.Model):
+        compiled_as_given(model.model, classifier.path, classifier.interface.trust)
+    images = validation_set(parts, config, given)
+    predict = tf.function(lambda batch: model.classifier(batch), reduce_retracing=True)
+    store = TrialStore(os.path.join(folder, "trials"), _arguments(config, given, parts, model))
+    clock.add(store.seconds)
+    if finished := store.finished():
+        log(f"Resumed: {len(finished)} finished trials are read from {store.folder}.")
+    search = _search(model, images, predict, parts, config, given.seed, store, clock, log)
+    diagnosis = diagnose(predict, images, parts.train.class_names, config.attack_norm, config.attack_radius)
+    proof = Proof(model, proof_data(parts, given), config, folder)
+    for line in [*diagnosis.lines(), *_start_lines(search.start, config, proof.seconds(predict))]:
+        log(line)
+    frontier, interrupted = _run(search, model, log)
+    tried = [point for trial in search.trials for point in trial.points]
+    choice = choose(search.start, frontier.points, config.max_clean_loss, tried)
+    held_out = fraction_held_out(given, classifier, validation, test)
+    record = SearchRecord(
+        "" if given.images is not None else given.config.data,
+        search.start,
+        diagnosis,
+        search.trials,
+        frontier.points,
+        choice,
+        clock.seconds,
+        given.seed,
+        search.trainers.batch_size,
+        interrupted,
+        held_out,
+        [*card_files.trainings(classifier.card), *_training(given, held_out)],
+    )
+    notes = [
+        summary(choice, config, bool(search.trials)),
+        *_control_note(search, choice, [*frontier.points, *tried]),
+        *([parts.note] if parts.note else []),
+    ]
+    notes.append(f"The search took {duration(clock.seconds)}.")
+    for note in notes:
+        log(note)
+    weights = frontier.weights(choice.point) if choice and choice.helps else search.trainers.start
+    model.network.set_weights(weights)
+    hardened = Hardened(model, record, [], config, notes, temporary=temporary)
+    if hardened.changed:
+        _deliver(hardened, folder)
+    elif not interrupted:  # else the model of a search that was complete would be lost
+        _remove_delivered(folder, hardened)
+    if not interrupted:
+        try:
+            evaluations, figures = proof.run(search.trainers.start, weights if hardened.changed else None, log)
+        except KeyboardInterrupt:
+            log(f"Interrupted before the proof was complete. {'The hardened model is written. ' if hardened.changed else ''}No report.")
+            raise
+        hardened = Hardened(model, record, evaluations, config, notes, figures, temporary)
+        write_json(os.path.join(folder, "harden.json"), hardened.card())
+        for sentence in hardened.sentences:
+            log(sentence)
+        if hardened.changed:
+            hardened.update_card(os.path.join(folder, HARDENED) + delivery.suffix_of(model))
+    return hardened
+
+
+def _training(given, held_out):
+    """The entry of a card for the data of a search; none of data in memory."""
+    if given.images is not None:
+        return []
+    name = given.config.data
+    undivided = data.describe_undivided(name, data_range=given.config.data_range) if data.is_unsplit(name) else None
+    return [{"data": name, "validation_fraction": held_out, "undivided": undivided}]
+
+
+def _search(model, images, predict, parts, config, seed, store, clock, log):
+    """The search, which has evaluated the start."""
+
+    def evaluate(weights):
+        model.network.set_weights(weights)
+        return images.evaluate(predict)
+
+    stages = () if models.is_network(model.network) else models.stage_layers(model.network)
+    batch_size, values = min(BATCH_SIZE, len(parts.train)), math.prod(parts.train.image_shape)
+    search = Search(
+        Trainers(model.network, parts.train, batch_size=batch_size, seed=seed, options=model.options, stages=stages),
+        evaluate,
+        candidates.candidates(config.target, config.attack_norm, config.attack_radius, values=values, skip=model.skip),
+        budget=parse_budget(config.budget),
+        max_clean_loss=config.max_clean_loss,
+        store=store,
+        clock=clock,
+        has_batch_norm=model.has_batch_norm,
+        has_layers=isinstance(model.model, tf.keras.Model),
+        log=log,
+    )
+    _check_start(search.start, images.clean.labels, model.classifier.path)
+    search.check_budget()
+    model.network.set_weights(search.trainers.start)
+    return search
+
+
+def _control_note(search, choice, compared):
+    """A sentence on plain fine-tuning for as long as the finalists; none if it was not reached, or is the choice."""
+    if choice and any(member.candidate.control for member in choice.point.members):
+        return []
+    controls = [trial for trial in search.trials if trial.candidate.control and trial.rung == 2]
+    if not controls:
+        return []
+    control, start = controls[-1], search.start.outcome
+    point = max(control.points, key=search.merit)
+    clean = paired_difference(point.outcome.clean, start.clean)
+    target = paired_difference(point.outcome.target, start.target)
+    changes = f"target {_difference(target)}, clean accuracy {_difference(clean)}"
+    note = f"On validation images, the control, plain fine-tuning for {duration(control.seconds)} ({control.steps:,} steps): {changes}."
+    if not choice or not choice.helps:
+        return [note]
+    more = gain(choice.point, point, distinct(compared))
+    separated = more["low"] is not None and more["low"] > 0
+    return [f"{note} Target of the chosen model minus that of the control: {_difference(more)}{', not separated' * (not separated)}."]
+
+
+def _difference(paired):
+    """A difference and its interval, for a sentence."""
+    return f"{paired['mean']:+z.3f} {interval(paired['low'], paired['high'], '+')}".rstrip()
+
+
+def _start_lines(start, config, proof_seconds):
+    """Lines on the start and on the time that hardening takes."""
+    clean, target = (f"on {len(values):,} validation images" for values in (start.outcome.clean, start.outcome.target))
+    return [
+        f"Start: clean {start.clean:.3f} {clean}, target ({config.target}) {start.target:.3f} {target}.",
+        f"Budget of the search: {config.budget}. The proof that follows takes about {duration(proof_seconds)}.",
+    ]
+
+
+def _run(search, model, log):
+    """Runs a search. Returns its frontier, and whether it was interrupted."""
+    frontier = Frontier(search)
+    try:
+        search.run()
+        allowance = Allowance(search)
+        frontier.build(_reestimator(model, search.trainers) if model.has_batch_norm else None, allowance)
+        search.store.finish(allowance.used)
+        return frontier, False
+    except KeyboardInterrupt:
+        log("Interrupted: the best model so far is written. The same command resumes the search.")
+    frontier = Frontier(search)
+    frontier.build(None, lambda: False)
+    return frontier, True
+
+
+def summary(choice, config: HardenConfig, tried: bool = True) -> str:
+    """Returns a sentence on the choice.
+
+    Args:
+        choice: as `choose` returns it.
+        config: of the search.
+        tried: whether any candidate was.
+    """
+    if not choice and not tried:
+        return "Interrupted before a candidate was tried: the model is unchanged."
+    if not choice:
+        return f"No candidate keeps the accuracy on unchanged validation images within {config.max_clean_loss:g}: the model is unchanged."
+    point, target, clean = choice.point, choice.target, choice.clean
+    change = _difference(target)
+    best = f"the best of {choice.compared} models" if choice.compared > 1 else "the best"
+    if not choice.helps:
+        more = (
+            f" About {float(f'{choice.images_needed:.1g}'):,.0f} validation images would be needed to tell." if choice.images_needed else ""
+        )
+        return f"Nothing improves the target ({config.target}) outside the interval: {best} gains {change}.{more} The model is unchanged."
+    little = " There is little to be gained: the model is robust already." if target["mean"] < LITTLE else ""
+    unsure = ""
+    if clean["low"] < -config.max_clean_loss:
+        unsure = f" These images do not exclude a larger loss of clean accuracy than {config.max_clean_loss:g}."
+    return (
+        f"Chosen on {target['count']:,} validation images: {point.name}. Target ({config.target}) {change}"
+        f"{f', as {best}' * (choice.compared > 1)}, clean accuracy {_difference(clean)}.{unsure}{little}"
+    )
+
+
+def _arguments(config, given, parts, model):
+    """What the trials of a search depend on, for JSON."""
+    return {
+        **dataclasses.asdict(config),
+        "seed": given.seed,
+        "data": given.config.data,
+        "classes": given.config.classes,
+        "training images": parts.train.fingerprint(),
+        "validation images": parts.validation.fingerprint(),
+        "images of the target": parts.shift.validation.source.fingerprint() if parts.shift else None,
+        "model": model.classifier.digest(),
+        "interface": model.classifier.interface.conventions(),
+    }
+
+
+def _check_start(start, labels, path):
+    """Raises ValueError if the model does not classify better than chance: by the mean accuracy of the classes, 1 / C for a constant.
+
+    With few images an accuracy above chance may be chance too; the message then says how many images tell them apart.
+    """
+    classes, counts = np.unique(labels, return_counts=True)
+    balanced = float(np.mean([start.outcome.clean[labels == label].mean() for label in classes]))
+    chance = 1.0 / len(classes)
+    error = math.sqrt(chance * (1 - chance) * np.mean(1 / counts) / len(classes))
+    if ABOVE_CHANCE * (1 - chance) <= balanced - chance <= 2 * error:
+        needed = math.floor(round(len(labels) * (2 * error / (balanced - chance)) ** 2, 6)) + 1
+        raise ValueError(
+            f"Expected at least {needed:,} validation images to tell the accuracy of {path} from that of chance ({chance:.3f}). Received: "
+            f"{len(labels):,}, with a mean accuracy of {balanced:.3f} over the classes. Try: more images (validation images are 15 % of "
+            "data without splits), or validation_fraction"
+        )
+    if balanced <= chance + max(NEAR_CHANCE * (1 - chance), 2 * error):
+        raise ValueError(
+            f"Expected a trained model. Received: {path} with a mean accuracy of {balanced:.3f} over the classes of {len(labels)} "
+            f"validation images, near that of chance, {chance:.3f}. Try: another input_range (auto finds it), or check the class order"
+        )
+
+
+def _reestimator(model, trainers):
+    """A function that estimates batch norm's moving averages of weights on AugMix images."""
+
+    def reestimate(weights):
+        views = (batch.views[0] for batch in trainers.batches(("augmix",)).take(batch_statistics.BATCHES))
+        network = methods.METHODS["cross_entropy"](model.network, **model.options).network
+        return batch_statistics.reestimated(model.network, network, weights, views)
+
+    return reestimate
+
+
+def _deliver(hardened, folder):
+    """Writes the model and its record and removes the proof of an earlier one; if that fails, the folder of the trials has the weights."""
+    if os.path.exists(report := os.path.join(folder, "harden.html")):
+        os.remove(report)
+    write_json(os.path.join(folder, "harden.json"), hardened.card())  # first: it says on which images the model was trained
+    try:
+        hardened.save(os.path.join(folder, HARDENED))
+    except OSError as error:
+        raise OSError(f"{error}. The weights are kept in {os.path.join(folder, 'trials')}: the same command writes the model") from error
+
+
+def _remove_delivered(folder, hardened):
+    """Removes the model that the search had written when it was interrupted, and has not improved on since."""
+    path = os.path.join(folder, HARDENED) + delivery.suffix_of(hardened.trainable)
+    if os.path.isfile(os.path.join(path, "saved_model.pb")):
+        shutil.rmtree(path)
+    elif os.path.isfile(path):
+        os.remove(path)

@@ -1,0 +1,1 @@
+"""Object stores, trackers and launchers, which are loaded when they are named."""

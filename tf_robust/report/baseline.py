@@ -1,0 +1,78 @@
+"""Compares an evaluation with that of a baseline on the same images, measure by measure."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+
+from tf_robust.evaluation import Outcome, PerImage, parse_measure, read_evaluation
+from tf_robust.report import comparison
+from tf_robust.report.formatting import difference_text
+from tf_robust.report.measure_order import by_family, headlines_of, without_members
+from tf_robust.report.tables import aggregate, gain
+from tf_robust.report.verdict import is_separated
+
+
+def read_baseline(path: str) -> dict:
+    """Returns the evaluation of a file `evaluation.json`, and the folder of its records as "measured_in".
+
+    Raises:
+        FileNotFoundError: the file or its records are missing.
+        ValueError: it is no evaluation.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    for file in (path, os.path.join(folder, "measured.jsonl")):
+        if not os.path.isfile(file):
+            raise FileNotFoundError(
+                "Expected --require_not_worse_than=DIR/evaluation.json with the records per image, measured.jsonl, next to it. "
+                f"Not found: {file}. Try: tf-robust evaluate BASELINE_MODEL --workdir=DIR"
+            )
+    return {**read_evaluation(path), "measured_in": folder}
+
+
+def main_measures(evaluation: Mapping) -> list[str]:
+    """Returns the measures of an evaluation by which another model is compared with its model; not size and latency of a file."""
+    measures = by_family(row["measure"] for row in evaluation["rows"] if parse_measure(row["measure"]).family != "deployed")
+    return headlines_of(without_members(measures), set())
+
+
+def not_worse(measured: Mapping, baseline: Mapping) -> list[Outcome]:
+    """Returns the outcome of every main measure of a baseline: it is not met if the model is significantly worse on the same images.
+
+    Args:
+        measured: evaluation of the model, with "measured_in".
+        baseline: evaluation of the baseline, with "measured_in".
+
+    Raises:
+        ValueError: the model lacks a main measure, or they were evaluated on different images or in different ways.
+    """
+    mains, own = main_measures(baseline), {row["measure"] for row in measured["rows"]}
+    missing = [measure for measure in mains if measure not in own and not _has_no_value(measure, measured)]
+    if missing or not mains:
+        lacking = f"the model lacks {', '.join(missing)}" if mains else "the baseline has none"
+        raise ValueError(
+            f"Expected the main measures of {baseline['saved_model']} of the model too, to compare them. Received: {lacking}. "
+            "Try: the same evaluations for both"
+        )
+    evaluations = [{**one, "row": row, "seed": 0} for row, one in (("baseline", baseline), ("model", measured))]
+    table = aggregate(evaluations, baseline="baseline", per_image=PerImage(comparison.records_in))
+    return [
+        {
+            "metric": entry["measure"],
+            "bound": f"not worse than {baseline['saved_model']}",
+            "value": entry["mean"],
+            "met": gain(entry) >= 0 or not is_separated(table, entry),
+            "difference": difference_text(entry["difference"]),
+        }
+        for entry in table["rows"]
+        if entry["measure"] in mains and entry["difference"]
+    ]
+
+
+def _has_no_value(measure, measured):
+    """Whether a measure has no value: the distance of an attack that fails, the accuracy of a model that always abstains."""
+    name, options = parse_measure(measure), measured["measuring"]
+    if name.family == "abstention":
+        return str(dataclasses.replace(name, name="coverage")) in {row["measure"] for row in measured["rows"]}
+    if name.family == "distance":
+        return "attack_curves" in options["evaluations"] and name.name in options["curve_attacks"]
+    return name.family in ("boundary", "utility") and name.family in options["evaluations"]

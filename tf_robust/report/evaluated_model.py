@@ -1,0 +1,83 @@
+"""A model in a file, the data to evaluate it on, and its evaluation with figures."""
+
+import dataclasses
+import os
+
+from tf_robust import evaluation
+from tf_robust.evaluation import model_evaluation
+from tf_robust.evaluation.evaluation_data import EvaluationData
+from tf_robust.evaluation.model_evaluation import ModelEvaluation
+from tf_robust.report import model_figures
+from tf_robust.saved_models import loading
+from tf_robust.saved_models.calibrated import export_calibrated
+from tf_robust.utils.progress import print_note
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluatedModel:
+    """A model to evaluate.
+
+    Attributes:
+        path: of the SavedModel or file, or its name.
+        data: to evaluate it on.
+        row: its name in tables.
+        interface: of the model.
+        split_chosen: whether the user chose `evaluation_split`; otherwise data without splits are evaluated as a whole.
+        run: workdir of the run that trained it; empty: a model without a run.
+    """
+
+    path: str
+    data: EvaluationData
+    row: str
+    interface: loading.ModelInterface = loading.ModelInterface()
+    split_chosen: bool = False
+    run: str = ""
+
+    def load(self) -> loading.Classifier:
+        """Returns the model."""
+        return loading.load_classifier(self.path, self.interface)
+
+    def evaluate(self, folder: str, draw: bool = True) -> ModelEvaluation:
+        """Loads and evaluates the model, and draws figures of it.
+
+        Args:
+            folder: as in `model_evaluation.evaluate`; gets a subfolder `figures` and, with `calibrate`, `calibrated`: the model as a
+                SavedModel with scaled logits.
+            draw: whether to write more than records: figures and the calibrated model.
+
+        Raises:
+            ValueError: as in `model_evaluation.evaluate`.
+        """
+        done = model_evaluation.evaluate(
+            self.load(), self.data, folder, row=self.row, saved_model=self.path, split_chosen=self.split_chosen
+        )
+        if not draw:
+            return done
+        _draw(done, os.path.join(folder, "figures"))
+        if done.data.eval_config.calibrate != "none" and done.result.fitted:
+            _export(done, os.path.join(folder, "calibrated"))
+        return done
+
+
+def _export(done, path):
+    """Writes the model with scaled logits, unless it has no TensorFlow graph."""
+    if not done.classifier.has_graph:
+        return print_note(f"no calibrated SavedModel: {done.classifier.path} has no TensorFlow graph.")
+    fitted = {name: done.result.fitted[name] for name in ("scale", "bias", "threshold", "quantile")}
+    card = {name: value for name, value in done.classifier.card.items() if name not in ("rows", "evaluation_card")}
+    card |= {"confidence": {**fitted, **done.content["card"]["confidence"]}}
+    export_calibrated(done.classifier, done.source, path, scale=fitted["scale"], bias=fitted["bias"], card=card)
+
+
+def _draw(done, folder):
+    """Draws the figures of a model."""
+    eval_config, source = done.data.eval_config, done.source
+    if eval_config.adaptation != "none":
+        return  # predictions of the few images of a figure would be those of another batch
+    masked = evaluation.masked(done.predict, source.class_mask)
+    if "clean" in eval_config.evaluations and "boundary" not in eval_config.evaluations:
+        model_figures.draw_maps(folder, masked, source)
+    if {*evaluation.CORRUPTION_FAMILIES} & set(eval_config.evaluations):
+        model_figures.draw_worst(folder, masked, source, done.result.sets, done.result.records)
+    if "adversarial" in eval_config.evaluations and eval_config.attacks_by_gradient:
+        model_figures.draw_attacked(folder, evaluation.masked(done.classifier, source.class_mask), source, eval_config.attack_radii)

@@ -1,0 +1,1 @@
+"""Runs: training of one row with one seed, tables of runs, sweeps."""

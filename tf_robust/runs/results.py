@@ -1,0 +1,203 @@
+"""Results of training and evaluation in Python: values, tables, reports and paired comparisons."""
+
+import collections
+import functools
+import html
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+
+import pandas
+
+from tf_robust import evaluation, report
+from tf_robust.report import comparison
+from tf_robust.report.table_types import Table
+from tf_robust.saved_models import loading
+from tf_robust.utils.errors import unknown
+
+_COLUMNS = ["row", "measure", "value", "baseline", "difference", "low", "high", "p", "count", "separated"]
+
+
+class Result:
+    """An evaluated model.
+
+    Args:
+        folder: of the records per image: the workdir of a run.
+        evaluation: the content of its `evaluation.json`.
+        model: the model; None: that which the run exported.
+        temporary: deletes `folder` when the result is deleted.
+
+    Attributes:
+        folder: as given.
+        evaluation: as given.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        evaluation: dict,
+        model: loading.Classifier | None = None,
+        temporary: tempfile.TemporaryDirectory | None = None,
+    ):
+        self.folder, self.evaluation, self._model, self._temporary = folder, evaluation, model, temporary
+
+    def __repr__(self) -> str:
+        return f"<Result of {self.evaluation['row']} on {self.evaluation['data']}: {len(self.evaluation['rows'])} measures>"
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The values of the measures, by name."""
+        return {row["measure"]: row["value"] for row in self.evaluation["rows"]}
+
+    @functools.cached_property
+    def model(self) -> loading.Classifier:
+        """The evaluated model, differentiable: float32 [N, H, W, C] in [0, 1] -> logits [N, C]."""
+        return self._model or loading.load_classifier(os.path.join(self.folder, "saved_model"))
+
+    def frame(self) -> pandas.DataFrame:
+        """Returns a table with one line per measure: its value, 95 % interval and number of images."""
+        return report.to_frame([self.evaluation])
+
+    def images(self, name: str = "clean") -> pandas.DataFrame:
+        """Returns what the model predicts for each image of a set, if it was evaluated with `per_image=True`.
+
+        Args:
+            name: of the set: clean, un, nun, corruptions/fog/3, shift/NAME.
+
+        Returns:
+            Columns position (in the data set), path (of image files), label, prediction, confidence, brier_score,
+            negative_log_likelihood and correct.
+
+        Raises:
+            FileNotFoundError: there are no such results.
+            ValueError: the set has none.
+        """
+        if (found := evaluation.images_of(self.evaluation, self.folder, name)) is not None:
+            return found.drop(columns="set")
+        names = dict.fromkeys(("clean", *(str(evaluation.parse_measure(one).plain) for one in self.values)))
+        known = [one for one in names if os.path.isdir(evaluation.per_image_folder(self.folder, one))]
+        if not known:
+            raise FileNotFoundError("Expected results of each image. Received: none. Try: an evaluation with per_image=True")
+        raise unknown("set with results of each image", name, known)
+
+    def report(self, path: str = "report.html") -> str:
+        """Writes the report, one self-contained HTML file, and returns its path."""
+        return _write_report(path, [self], self.evaluation["row"])
+
+    def _repr_html_(self) -> str:
+        return _to_html(_table([self]))
+
+
+class Comparison:
+    """Models compared with a baseline on the same images.
+
+    Args:
+        results: at least two; their rows differ or their seeds.
+        baseline: row to compare with.
+
+    Attributes:
+        table: as `report.aggregate` returns it.
+    """
+
+    def __init__(self, results: Sequence[Result], baseline: str):
+        self._results, self.table = results, _table(results, baseline)
+
+    def __repr__(self) -> str:
+        others = ", ".join(row for row in self.table["order"] if row != self.table["baseline"])
+        return f"<Comparison of {others} with {self.table['baseline']}: {len(self.table['measures'])} measures>"
+
+    def __str__(self) -> str:
+        return report.verdict(self.table)
+
+    def frame(self) -> pandas.DataFrame:
+        """Returns a table with one line per measure and model: values, and the difference to the baseline.
+
+        `low`, `high` and `p` are the paired 95 % t interval and test (for an accuracy McNemar's exact test) over the images that the
+        models share; empty for measures that are no means over images. The two may disagree near p = 0.05: `separated` is as in the
+        report, p < 0.05 and an interval without 0; over several seeds, with their interval; None for a measure without any interval.
+        """
+        lines = []
+        for entry in self.table["rows"]:
+            if difference := entry["difference"]:
+                images: Mapping = difference["images"] or {}
+                lines.append(
+                    {
+                        "row": entry["row"],
+                        "measure": entry["measure"],
+                        "value": entry["mean"],
+                        "baseline": entry["mean"] - difference["mean"],
+                        "difference": difference["mean"],
+                        **{name: images.get(name) for name in ("low", "high", "p", "count")},
+                        "separated": report.is_separated(self.table, entry) if entry["low"] is not None or difference["images"] else None,
+                    }
+                )
+        return pandas.DataFrame(lines, columns=_COLUMNS)
+
+    def report(self, path: str = "report.html") -> str:
+        """Writes the report, one self-contained HTML file, and returns its path."""
+        return _write_report(path, self._results, ", ".join(self.table["order"]), self.table["baseline"])
+
+    def _repr_html_(self) -> str:
+        return _to_html(self.table)
+
+
+def compare(*results: Result, baseline: str | None = None, **named: Result) -> Comparison:
+    """Compares models that were evaluated on the same images, image by image.
+
+        tfr.compare(plain, robust).frame()
+        tfr.compare(plain=a, robust=b).report("comparison.html")
+
+    Args:
+        *results: the first is the baseline. Equal names are numbered; several seeds of a row, beside other rows, are averaged.
+        baseline: name of another baseline.
+        **named: further results, by the name to show them with.
+
+    Raises:
+        ValueError: fewer than two results, an unknown baseline, or results on different images or with different settings.
+    """
+    for result in (*results, *named.values()):
+        if not isinstance(result, Result):
+            raise ValueError(f"Expected results of tfr.train or tfr.evaluate. Received: {result!r}. Try: tfr.evaluate of it")
+    chosen = [*results, *(_renamed(result, name) for name, result in named.items())]
+    if len(chosen) < 2:
+        raise ValueError(f"Expected at least two results to compare. Received: {len(chosen)}")
+    seen: collections.Counter = collections.Counter()
+    one_row = len({result.evaluation["row"] for result in chosen}) == 1
+    for number, result in enumerate(chosen):
+        key = result.evaluation["row"], None if one_row else result.evaluation["seed"]
+        seen[key] += 1
+        chosen[number] = _renamed(result, f"{key[0]} ({seen[key]})") if seen[key] > 1 else result
+    if len({result.evaluation["row"] for result in chosen}) == len(chosen):  # pairs have one seed
+        seed = chosen[0].evaluation["seed"]
+        chosen = [Result(r.folder, {**r.evaluation, "seed": seed}, r._model, r._temporary) for r in chosen]
+    return Comparison(chosen, baseline or chosen[0].evaluation["row"])
+
+
+def _renamed(result, row):
+    """The result with another name in tables; it shares the folder, which lives as long as either."""
+    return Result(result.folder, {**result.evaluation, "row": row}, result._model, result._temporary)
+
+
+def _evaluations(results: Iterable[Result]) -> list[dict]:
+    return [{**result.evaluation, "measured_in": result.folder} for result in results]
+
+
+def _table(results: Iterable[Result], baseline: str | None = None) -> Table:
+    return report.aggregate(_evaluations(results), baseline=baseline, per_image=evaluation.PerImage(comparison.records_in))
+
+
+def _write_report(path, results, title, baseline=None):
+    with tempfile.TemporaryDirectory() as folder:
+        comparison.write_report(folder, _evaluations(results), title=title, command="tf_robust in Python", suite={"baseline": baseline})
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        shutil.copyfile(os.path.join(folder, "report.html"), path)
+    return path
+
+
+def _to_html(table):
+    """The verdict and the main measures of a table, for notebooks."""
+    cells = {(entry["row"], entry["measure"]): entry["mean"] for entry in table["rows"]}
+    frame = pandas.DataFrame({row: {name: cells.get((row, name)) for name in table["headlines"]} for row in table["order"]})
+    verdict = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in report.verdict_sentences(table))
+    return verdict + frame.to_html(float_format="{:.4f}".format)

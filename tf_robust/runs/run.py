@@ -1,0 +1,284 @@
+"""One run: training of one row with one seed, export and evaluation."""
+
+import contextlib
+import dataclasses
+import functools
+import os
+import typing
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+import keras
+import numpy as np
+
+from tf_robust import data, evaluation
+from tf_robust.configs.train import UNRECORDED_FLAGS
+from tf_robust.data import stylized
+from tf_robust.data.augment import VIEWS
+from tf_robust.data.source import Source
+from tf_robust.evaluation import model_evaluation
+from tf_robust.evaluation.evaluation_data import EvaluationData
+from tf_robust.integrations import storage, tracking
+from tf_robust.methods.base import Method
+from tf_robust.methods.contrastive import ContrastiveMethod
+from tf_robust.models import weights
+from tf_robust.report import model_figures
+from tf_robust.report.evaluated_model import EvaluatedModel
+from tf_robust.runs import build, selection, workdir
+from tf_robust.runs.config import RunConfig
+from tf_robust.saved_models import export, loading
+from tf_robust.training import callbacks, checkpoints, distribution, loop
+from tf_robust.utils import environment
+from tf_robust.utils.files import digest_of_folder, read_json, write_json
+from tf_robust.utils.hyperparameters import text_of
+from tf_robust.utils.progress import print_note
+
+# Flags that may differ when a run is resumed: no trained weight depends on them.
+EVALUATION_FLAGS = (*(field.name for field in dataclasses.fields(evaluation.EvalConfig)), "steps_per_execution", "profile")
+TRACKED = ("flags.txt", "history.json", "evaluation.json", "figures", "saved_model")
+EMBEDDED_IMAGES = 1000  # in TensorBoard's projector, for contrastive methods
+
+
+class Run:
+    """One training run of one row with one seed.
+
+    Args:
+        config: of data, training and evaluation.
+        row: name of its flagfile.
+        seed: of initial weights and training.
+        shown_as: its name in tables; empty: the row.
+
+    Attributes:
+        flags: {name: text}, everything the run depends on except paths, as written to `flags.txt`.
+        init_path: workdir or SavedModel with the initial encoder; empty: random weights. A suite sets it for `init_from_row`.
+        callbacks: further Keras callbacks of the training.
+        evaluates: whether the trained model is evaluated; False: it is only exported.
+    """
+
+    def __init__(self, config: RunConfig, row: str, seed: int, shown_as: str = ""):
+        self.config, self.row, self.seed, self.shown_as = config, row, seed, shown_as or row
+        self.flags = {**config.flags, "seeds": str(seed)}
+        self.init_path = config.train.init_from.replace("{seed}", str(seed))
+        self.callbacks: tuple[keras.callbacks.Callback, ...] = ()
+        self.evaluates = True
+
+    @property
+    def chief(self) -> bool:
+        """Whether this process is the chief worker, which writes files."""
+        return distribution.is_chief(distribution.strategy(self.config.train.strategy))
+
+    def claim(self, folder: str) -> AbstractContextManager:
+        """Returns a context in which the chief worker holds a workdir for this run. See `workdir.claim`."""
+        free = {*EVALUATION_FLAGS} - {*selection.options_of(self.config.train)}
+        defaults = {name: text_of(one.default) for name, one in self.config.parameters.items()}
+        return contextlib.nullcontext() if not self.chief else workdir.claim(folder, self.flags, defaults, free=free)
+
+    def data(self) -> EvaluationData:
+        """Returns the data of this run."""
+        return EvaluationData(self.config.data, self.config.evaluation, self.seed)
+
+    def source(self, split: str, examples: int = 0) -> Source:
+        """Returns one split of the data. Arguments as in `EvaluationData.source`."""
+        return self.data().source(split, examples)
+
+    def training_source(self) -> Source:
+        """Returns the training split, with stylized images if there are any."""
+        source = self.source("train")
+        source = stylized.with_stylized(source, self.config.train.stylized_dir) if self.config.train.stylized_dir else source
+        return data.balanced(source) if self.config.train.sampling == "balanced" else source
+
+    def pipeline(self) -> dict[str, typing.Any]:
+        """Returns augmentations and views, keyword arguments of `data.training_batches`."""
+
+        def functions(names):
+            return [functools.partial(VIEWS[name], **self.config.augmentations.get(name, {})) for name in names]
+
+        return {"augmentations": functions(self.config.train.augmentations), "views": functions(self.config.train.views)}
+
+    def method(self, source: Source) -> Method:
+        """Returns the compiled method with a new classifier for the data."""
+        return build.build_method(self.config.train, self.config.method, source, seed=self.seed, init_path=self.init_path)
+
+    def tracked(self, folder: str) -> AbstractContextManager[tracking.Tracked]:
+        """Returns a context in which the chief worker's trackers record this run. See `tracking.tracked`."""
+        names = self.config.train.tracker if self.chief else ()
+        return tracking.tracked(names, folder, f"{self.row}, seed {self.seed}", self.row, {**self.flags, "workdir": folder})
+
+    def train(self, folder: str, further: Sequence[keras.callbacks.Callback] = ()) -> loop.TrainingResult:
+        """Trains or resumes training in a claimed folder; the chief worker exports the model. An exported model is not trained again.
+
+        Args:
+            folder: workdir.
+            further: callbacks of the chief worker, besides those of the run.
+        """
+        if result := self._exported(folder).get("training"):
+            print("  already trained", flush=True)
+            return loop.TrainingResult(**result)
+        s = self.config.train
+        source = self.training_source()
+        start = self._start()
+        method, pipeline = self.method(source), self.pipeline()
+        named = self.config.data
+        has_validation = data.has_validation(named.data, named.data_dir or None, named.validation_fraction)
+        validation = self.source("validation") if has_validation else None
+        checkpoint_folder, history = os.path.join(folder, "checkpoints"), os.path.join(folder, "history.json")
+        with source.reading():
+            if self.chief:
+                if os.path.exists(history) and not checkpoints.existing(checkpoint_folder):
+                    print(f"  No checkpoint in {checkpoint_folder}: training restarts.", flush=True)
+                text = "\n".join(f"--{name}={value}" for name, value in sorted(self.flags.items()))
+                board = callbacks.TensorBoard(os.path.join(folder, "tensorboard"), text, s.profile)
+                workdir.bind_inputs(checkpoint_folder, self._inputs(source, start))
+                watching = [callbacks.History(history), board, *self.callbacks, *further]
+            result = loop.fit(
+                method,
+                source,
+                epochs=s.epochs,
+                batch_size=s.batch_size,
+                **pipeline,
+                checkpoint_folder=checkpoint_folder,
+                validation=validation,
+                callbacks=watching if self.chief else (),
+                steps_per_execution=s.steps_per_execution,
+                servers=s.data_service,
+                on_first_batch=board.show_batch if self.chief else None,
+                selection=selection.selection_of(s, self.config.evaluation, validation, source, self.config.data.data_dir or None),
+            )
+        if not self.chief:
+            return result
+        if isinstance(method, ContrastiveMethod):
+            images, labels = evaluation.first_images(validation or source, EMBEDDED_IMAGES)
+            embeddings = [method.classifier(part, training=False)["embedding"] for part in np.array_split(images, 10)]
+            board.map_embeddings(np.concatenate(embeddings), labels, source.class_names, images)
+        if source.num_classes == 15 and self.config.data.data.startswith("synthetic_"):
+            path = model_figures.draw_utility(os.path.join(folder, "figures"), method.classifier, source)
+            board.show("utility", path)
+        export.export(
+            method.classifier,
+            os.path.join(folder, "saved_model"),
+            {**self.card(source), "training": result.record(), "init_weights": start},
+            fit=source.fit,
+        )
+        return result
+
+    def card(self, source: Source) -> dict:
+        """Returns the model card of the export, for JSON."""
+        return {
+            "method": self.config.train.method,
+            "model": self.config.train.model,
+            "data": self.config.data.data,
+            "classes": list(source.class_names),
+            "label_set": source.label_set,
+            **({"undivided": self._undivided()} if data.is_unsplit(self.config.data.data) else {}),
+            "seed": self.seed,
+            "flags": self.flags,
+            "input": export.input_card(source),
+            "versions": environment.describe(),
+            "commit": environment.commit(),
+        }
+
+    def _exported(self, folder):
+        """The card of the exported model of a workdir; empty if there is none."""
+        card = os.path.join(folder, "saved_model", "card.json")
+        return read_json(card) if os.path.exists(card) else {}
+
+    def _start(self):
+        """A digest of the weights from which training starts, if they are those of a trained model; else empty."""
+        files = (os.path.join(self.init_path, *parts) for parts in ((), (weights.FILE,), ("saved_model", weights.FILE)))
+        path = next(filter(os.path.isfile, files), "")
+        return digest_of_folder(path) if path else ""
+
+    def _inputs(self, source, start):
+        """What must not change while training is interrupted, for JSON: {name: text}. Data sets with a version do not change."""
+        of_user = data.is_of_user(self.config.data.data)
+        images = {"training images": f"{len(source):,}, fingerprint {source.fingerprint()}"} if of_user else {}
+        return {**images, "initial weights": start}
+
+    def _check_inputs(self, folder, before):
+        """Raises ValueError if the evaluated images or the initial weights of a complete run are not those of the flags any more."""
+        if data.is_of_user(self.config.data.data):
+            now, source = before["card"]["data"], self.data().evaluation_source()
+            if list(source.image_shape) == now["picture_shape"] and source.fingerprint() != now["fingerprint"]:
+                raise ValueError(
+                    f"Expected the images on which {folder} was evaluated ({now['pictures']:,}). Received: others in "
+                    f"{self.config.data.data} ({len(source):,}). Try: another --workdir to train on them, or restore the earlier images"
+                )
+        then = self._exported(folder).get("init_weights", "")
+        if then and self.init_path and then != self._start():
+            raise ValueError(
+                f"Expected the weights from which {folder} was trained. Received: {self.init_path}, which was trained again or is "
+                f"missing. Try: delete {folder} to train from the present weights, or another --workdir"
+            )
+
+    def _undivided(self):
+        """The description of data without splits, by which changed data are recognized."""
+        return data.describe_undivided(self.config.data.data, data_range=self.config.data.data_range)
+
+    def _has_further_data_of(self, card):
+        """Whether the shifted data and the data of other classes are those of an evaluation's card."""
+        if not self.config.evaluation.shifts and not self.config.evaluation.ood:
+            return True
+        data, source = self.data(), self.data().evaluation_source()
+        shifts = {shift.name: shift.card() for shift in data.shifts(source)}
+        others = evaluation.OpenSets(data.other_sources(source)).card()["sets"]
+        return card.get("shift", {}) == shifts and card.get("ood", {"sets": {}})["sets"] == others
+
+    def _has_surrogate_of(self, card):
+        """Whether the model from which attacks are transferred is that of an evaluation's card, not a later one of the same path."""
+        digest = card.get("robust_transfer", {}).get("surrogate")
+        return digest is None or loading.load_classifier(self.config.evaluation.surrogate).digest() == digest
+
+    def complete(self, folder: str) -> dict | None:
+        """Trains, exports and evaluates, unless this is already done.
+
+        Returns:
+            The content of `evaluation.json`; "measured_in": the folder, if it was complete. None in workers other than the chief, and
+            for runs that are not evaluated.
+
+        Raises:
+            ValueError: the run was started with other flags, data or initial weights.
+        """
+        path = os.path.join(folder, "evaluation.json")
+        with self.claim(folder):
+            if not self.evaluates:
+                with self.tracked(folder) as tracked:
+                    self.train(folder, [tracked])
+                    tracked.files("run", folder, TRACKED)
+                storage.copy_finished(folder)
+                return None
+            before = evaluation.read_evaluation(path) if os.path.exists(path) else {}
+            measuring = model_evaluation.recorded(self.config.evaluation)
+            same = before.get("measuring") == measuring and evaluation.has_corruptions_of(before["card"], self.config.evaluation)
+            same = same and self._has_further_data_of(before["card"]) and self._has_surrogate_of(before["card"])
+            if "training" in before:  # else written by `evaluate`
+                self._check_inputs(folder, before)
+            if "training" in before and same:
+                print("  already done", flush=True)
+                if self.config.train.tracker and not os.path.exists(os.path.join(folder, tracking.RUN_IDS)):
+                    print_note("trained without tracker, so that its epochs are not recorded there")
+                if self.config.evaluation.per_image and not os.path.isdir(os.path.join(folder, evaluation.PER_IMAGE)):
+                    print_note(f"without results of each image. Try: tf-robust evaluate {folder} --per_image")
+                model = os.path.join(folder, "saved_model")  # the folder may have been moved
+                return {**before, "saved_model": model if os.path.isdir(model) else before["saved_model"], "measured_in": folder}
+            source = self.data().evaluation_source()
+            evaluation.check(source, self.config.evaluation)  # fails before training
+            self.data().shifts(source)
+            self.data().validation_source()
+            self.data().other_sources(source)
+            with self.tracked(folder) as tracked:
+                trained = (self._exported(folder) and before.get("training")) or self.train(folder, [tracked]).record()
+                if not self.chief:
+                    return None
+                saved_model = os.path.join(folder, "saved_model")
+                measured = EvaluatedModel(saved_model, self.data(), self.shown_as).evaluate(folder)
+                result = {**measured.content, "training": trained}
+                export.update_card(saved_model, rows=result["rows"], evaluation_card=result["card"])
+                flags = {name: text for name, text in self.flags.items() if name not in (*EVALUATION_FLAGS, *UNRECORDED_FLAGS)}
+                callbacks.TensorBoard(os.path.join(folder, "tensorboard", "measured")).compare(flags, result["rows"])
+                write_json(path, result)
+                workdir.write_flags(folder, self.flags)  # those of the evaluation may differ from those of the first start
+                tracked.results(result["rows"])
+                tracked.files("run", folder, TRACKED)
+            storage.copy_finished(folder)
+        keras.backend.clear_session()
+        return result

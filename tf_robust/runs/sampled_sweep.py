@@ -1,0 +1,234 @@
+"""Sweeps by Optuna (extra `[optuna]`): points are sampled by TPE (Bergstra et al., 2011) and pruned by Hyperband (Li et al., 2018).
+
+Trials are in a database that processes share. The draws of a trial depend on the seed, the number of the trial and the results before it.
+"""
+
+import contextlib
+import dataclasses
+import os
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+
+import keras
+import numpy as np
+import optuna
+import sqlalchemy.exc
+import tensorflow as tf
+
+from tf_robust.evaluation import parse_measure, read_evaluation
+from tf_robust.runs.run import Run
+from tf_robust.runs.search_space import Axis, Point, Range, name_of
+from tf_robust.training import loop
+from tf_robust.utils.errors import message_of, unknown
+from tf_robust.utils.locks import WorkdirLocked
+
+_HEARTBEAT, _GRACE = 10, 60  # seconds: between signs of life of a trial's process, and after which a silent one counts as dead
+_POLL_SECONDS = 2.0
+_WAITS = 0.2, 0.5, 1.0  # seconds, before a database is opened again
+_COMPLETE, _PRUNED, _RUNNING, _WAITING = (getattr(optuna.trial.TrialState, name) for name in ("COMPLETE", "PRUNED", "RUNNING", "WAITING"))
+
+
+class _Superfluous(Exception):
+    """A trial that another process has begun at the same time, when one was left to begin."""
+
+
+class Pruned(optuna.TrialPruned, loop.TrainingStopped):
+    """A training ended early because others were better after as many epochs."""
+
+
+class Pruning(keras.callbacks.Callback):
+    """Ends a training whose validation accuracy is far behind those of other trials.
+
+    Args:
+        trial: gets the accuracy after every validation.
+        epochs: of the training.
+    """
+
+    def __init__(self, trial: optuna.Trial, epochs: int):
+        super().__init__()
+        self.trial, self.epochs = trial, epochs
+
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        accuracy = (logs or {}).get("val_accuracy")
+        if accuracy is None:
+            return
+        self.trial.report(accuracy, epoch + 1)
+        if epoch + 1 < self.epochs and self.trial.should_prune():
+            raise Pruned(f"pruned after epoch {epoch + 1}, with a validation accuracy of {accuracy:.4f}")
+
+
+@dataclasses.dataclass(frozen=True)
+class SampledSweep:
+    """A sweep whose points are sampled.
+
+    Attributes:
+        axes: what is varied.
+        measures: that are optimized; empty: the first measure of an evaluation. Trials are pruned, by clean accuracy on validation images,
+            if it is the only measure.
+        runs_at: point -> its runs, one for each seed.
+        folder_of: run -> its workdir.
+        trials: number of trials, with those that are pruned or fail.
+        seed: of the sampler.
+        epochs: of the longest training.
+        flags: {name: text} on which all trials depend.
+    """
+
+    axes: Mapping[str, Axis]
+    measures: Sequence[str]
+    runs_at: Callable[[Point], list[Run]]
+    folder_of: Callable[[Run], str]
+    trials: int
+    seed: int
+    epochs: int
+    flags: Mapping[str, str]
+
+    def complete(self, storage: str, name: str) -> tuple[list[Point], list[dict], list[str]]:
+        """Completes the trials of a study; the same call resumes it, and processes with the same call share it.
+
+        Args:
+            storage: URL of a database.
+            name: of the study in it.
+
+        Returns:
+            The points that were completed, their evaluations, and messages about the trials.
+
+        Raises:
+            ValueError: the study is one of another sweep, or the database cannot be used.
+        """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of the signs of life
+            study = self._study(storage, name)
+            while (open_trials := self._open_trials(study)) is not None:
+                if open_trials:
+                    study.optimize(self._objective, n_trials=1, catch=_Superfluous)
+                else:
+                    time.sleep(_POLL_SECONDS)  # other processes complete the last trials
+        ended = study.get_trials(deepcopy=False, states=(_COMPLETE, _PRUNED))
+        points = {name_of(trial.user_attrs["point"]): trial.user_attrs["point"] for trial in ended if trial.state == _COMPLETE}
+        paths = [os.path.join(self.folder_of(run), "evaluation.json") for point in points.values() for run in self.runs_at(point)]
+        try:
+            evaluations = [read_evaluation(path) for path in paths]
+        except FileNotFoundError as error:
+            raise ValueError(
+                f"Expected the workdir of the trials of the study {name!r} in {storage}. Received: one without {error.filename}. Try: "
+                "their --workdir, or one with another last folder, which is the name of the study"
+            ) from error
+        others = [f"{name_of(one.user_attrs['point'])}: {one.user_attrs['reason']}" for one in ended if one.state == _PRUNED]
+        notes = [f"{len(ended)} trials, of which {len(others)} {'was' if len(others) == 1 else 'were'} pruned or failed.", *others]
+        return [*points.values()], evaluations, notes
+
+    def _study(self, storage, name):
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        directions = ["maximize" if sign > 0 else "minimize" for sign in self._signs()]
+        try:
+            database = _opened(storage)
+            pruner = optuna.pruners.HyperbandPruner(max_resource=self.epochs)
+            study = optuna.create_study(storage=database, study_name=name, directions=directions, pruner=pruner, load_if_exists=True)
+        except ImportError as error:
+            raise ImportError(
+                f"Expected a driver of the database in --sweep_storage. Received: {storage} ({message_of(error.__cause__ or error)}). "
+                "Try: pip install 'tf_robust[postgresql]' and --sweep_storage=postgresql+psycopg://USER@HOST/NAME"
+            ) from error
+        except (sqlalchemy.exc.SQLAlchemyError, ValueError) as error:
+            raise ValueError(f"Expected --sweep_storage to be the URL of a database. Received: {storage} ({message_of(error)})") from error
+        axes = (f"{name}={axis if isinstance(axis, Range) else ','.join(axis)}" for name, axis in self.axes.items())
+        asked = f"{';'.join(axes)} by {', '.join(self.measures) or 'the first measure'}"
+        before = study.user_attrs.get("asked")
+        if before not in (None, asked):
+            raise ValueError(
+                f"Expected the sweep that began the study {name!r} in {storage}: {before}. Received: {asked}. Try: another --workdir"
+            )
+        study.set_user_attr("asked", asked)
+        first, given = study.user_attrs.get("flags"), dict(self.flags)
+        if first not in (None, given):
+            names = sorted(name for name in {*first, *given} if first.get(name) != given.get(name))
+            then, now = (" ".join(f"--{name}={flags.get(name, '')}" for name in names) for flags in (first, given))
+            raise ValueError(
+                f"Expected the flags that began the study {name!r} in {storage}: {then}. Received: {now}. Try: another --workdir"
+            )
+        study.set_user_attr("flags", given)
+        return study
+
+    def _open_trials(self, study):
+        """The number of trials that nobody has begun; None: all have ended."""
+        optuna.storages.fail_stale_trials(study)
+        states = [trial.state for trial in study.get_trials(deepcopy=False)]
+        ended = sum(state in (_COMPLETE, _PRUNED) for state in states)
+        return None if ended >= self.trials else max(0, self.trials - ended - states.count(_RUNNING))
+
+    def _objective(self, trial):
+        others = trial.study.get_trials(deepcopy=False, states=(_COMPLETE, _PRUNED, _RUNNING, _WAITING))
+        if sum(one.number < trial.number for one in others) >= self.trials:
+            raise _Superfluous
+        trial.study.sampler = optuna.samplers.TPESampler(seed=_seed(self.seed, trial.number), multivariate=False)
+        point = {name: _sampled(trial, name, axis) for name, axis in self.axes.items()}
+        trial.set_user_attr("point", point)
+        print(f"[trial {trial.number + 1}, of {self.trials}] {name_of(point)}", flush=True)
+        try:
+            evaluations = self._completed(trial, self.runs_at(point))
+        except optuna.TrialPruned as error:
+            return _end(trial, str(error))
+        except WorkdirLocked:
+            return _end(trial, "a process is completing the same point")
+        except (ValueError, OSError, ImportError, tf.errors.OpError, loop.TrainingDiverged) as error:
+            return _end(trial, f"failed: {message_of(error)}")
+        except KeyboardInterrupt:
+            trial.study.enqueue_trial(trial.params)  # resumes in the same folder
+            raise
+        measured = [{row["measure"]: row["value"] for row in one["rows"]} for one in evaluations]
+        for measure in self.measures:
+            if not all(measure in values for values in measured):
+                raise unknown("measure to choose by", measure, measured[0])
+        if self.measures:
+            return [float(np.mean([values[name] for values in measured])) for name in self.measures]
+        first = next(iter(measured[0]))  # the study maximizes it before its name is known
+        sign = -1 if parse_measure(first).lower_is_better else 1
+        return [sign * float(np.mean([values[first] for values in measured]))]
+
+    def _completed(self, trial, runs):
+        """The evaluations of the runs of a trial."""
+        measures = self.measures or runs[0].config.evaluation.evaluations[:1]
+        if len(measures) == 1 and parse_measure(measures[0]).is_clean:
+            runs[0].callbacks = (Pruning(trial, runs[0].config.train.epochs),)
+        return [evaluation for run in runs if (evaluation := run.complete(self.folder_of(run)))]
+
+    def _signs(self):
+        """For each measure 1, or -1 if lower values are better."""
+        return [-1 if parse_measure(measure).lower_is_better else 1 for measure in self.measures] or [1]
+
+
+def _opened(storage):
+    """The database of a URL, in which another process may be creating the tables."""
+    for seconds in _WAITS:
+        with contextlib.suppress(sqlalchemy.exc.DBAPIError):
+            return _database(storage)
+        time.sleep(seconds)
+    return _database(storage)
+
+
+def _database(storage):
+    return optuna.storages.RDBStorage(
+        storage,
+        heartbeat_interval=_HEARTBEAT,
+        grace_period=_GRACE,
+        heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
+    )
+
+
+def _end(trial, reason):
+    trial.set_user_attr("reason", reason)
+    print(f"  {reason}", flush=True)
+    raise optuna.TrialPruned(reason)
+
+
+def _sampled(trial, name, axis):
+    """The value of a flag, as text."""
+    if not isinstance(axis, Range):
+        return trial.suggest_categorical(name, axis)
+    suggest = trial.suggest_int if axis.integer else trial.suggest_float
+    return axis.text(suggest(name, axis.low, axis.high, log=axis.log))
+
+
+def _seed(seed, number):
+    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])

@@ -1,0 +1,239 @@
+"""Completes the runs of a table: here, or as tasks of a launcher."""
+
+import functools
+import os
+import time
+import typing
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf_robust.integrations.launchers import LOG, Launcher
+from tf_robust.runs.run import Run
+from tf_robust.runs.suite import check_images_match
+from tf_robust.training import loop
+from tf_robust.utils.errors import RunFailed, message_of, unknown
+from tf_robust.utils.files import last_line
+from tf_robust.utils.locks import WorkdirLocked
+from tf_robust.utils.progress import duration
+
+_POLL_SECONDS = 10.0  # until a run that another process holds is tried again
+_SKIPPED_SECONDS = 2  # runs that take less were already complete
+_STATUS_SECONDS = 60.0  # between two lines on what the tasks do, and between two reports on those that ended
+
+
+def run_all(
+    runs: Sequence[Run],
+    folder_of: Callable[[Run], str],
+    launcher: Launcher | None = None,
+    show: Callable[[list[dict]], object] = lambda evaluations: None,
+) -> tuple[list[dict], list[str]]:
+    """Completes all runs and continues after failures. Runs from which others start come first.
+
+    Processes with the same command share the work: a run that another process holds is skipped, and waited for at the end.
+
+    Args:
+        runs: of one table.
+        folder_of: run -> its workdir.
+        launcher: completes the runs as tasks; None: this process completes them one after the other.
+        show: called from time to time with the evaluations of the tasks that ended, while others go on.
+
+    Returns:
+        The evaluations in the order of the runs (none in workers other than the chief), and messages about the runs that failed.
+
+    Raises:
+        ValueError: the runs cannot be in one table, or the only run failed.
+    """
+    if len(runs) > 1 and any(run.config.train.strategy == "multi_worker" for run in runs):
+        raise ValueError(f"Expected one run with strategy=multi_worker: one row, and one seed in seeds. Received: {len(runs)} runs")
+    check_images_match(runs)
+    predecessors = {}
+    if len({run.row for run in runs}) > 1:
+        predecessors = {number: _predecessor(run, runs) for number, run in enumerate(runs) if run.config.train.init_from_row}
+    order = sorted(range(len(runs)), key=lambda number: (runs[number].seed, _depth(number, predecessors), number))
+    tasks = _Tasks(runs, folder_of, predecessors)
+    if launcher is None:
+        _complete_here(tasks, order)
+    else:
+        _complete_by(launcher, tasks, order, show)
+    return tasks.complete(), [tasks.failures[number] for number in sorted(tasks.failures)]
+
+
+class _Tasks:
+    """The runs of a table and what became of them, by number."""
+
+    def __init__(self, runs, folder_of, predecessors):
+        self.runs, self.folder_of, self.predecessors = runs, folder_of, predecessors
+        self.evaluations: dict[int, dict | None] = {}
+        self.failures: dict[int, str] = {}
+        self.waiting: set[int] = set()  # another process holds them
+        self._times: list[float] = []
+
+    def is_ready(self, number):
+        """Whether a run can begin; a run fails whose predecessor has failed."""
+        run, predecessor = self.runs[number], self.predecessors.get(number)
+        if predecessor in self.failures:
+            self.failures[number] = f"{run.row}, seed {run.seed}: the row from which it starts, {self.runs[predecessor].row}, failed"
+            return False
+        if predecessor is not None and predecessor not in self.evaluations:
+            return False
+        run.init_path = run.init_path if predecessor is None else self.folder_of(self.runs[predecessor])
+        return True
+
+    def announce(self, number):
+        run = self.runs[number]
+        left = f", {duration(np.mean(self._times) * len(self._pending()))} left" if self._times else ""
+        print(f"[{number + 1}/{len(self.runs)}] {run.row}, seed {run.seed}: {self.folder_of(run)}{left}", flush=True)
+
+    def _pending(self):
+        return [one for one in range(len(self.runs)) if one not in self.evaluations and one not in self.failures]
+
+    def complete(self):
+        return [evaluation for _, evaluation in sorted(self.evaluations.items()) if evaluation]
+
+    def end(self, number, evaluation, seconds=0.0):
+        self.evaluations[number] = evaluation
+        self._times += [seconds] if seconds > _SKIPPED_SECONDS else []
+
+    def fail(self, number, message):
+        run = self.runs[number]
+        self.failures[number] = f"{run.row}, seed {run.seed}, failed: {message}"
+        print(f"  FAILED: {message}", flush=True)
+
+    def tell(self, number):
+        """Prints the last line of a task's output."""
+        run = self.runs[number]
+        line = last_line(os.path.join(self.folder_of(run), LOG))
+        print(f"  {run.row}, seed {run.seed}: {line or 'not begun'}", flush=True)
+
+    def wait(self, number, message):
+        """Notes that another process holds a run."""
+        if number not in self.waiting:
+            others = len(self._pending()) > 1
+            print(f"  {message}. {'Skipped for now' if others else 'Waiting for it; Ctrl-C ends the waiting'}.", flush=True)
+        self.waiting.add(number)
+
+
+def _complete_here(tasks, pending):
+    """Completes runs one after the other."""
+    while pending:
+        later = []
+        for number in pending:
+            if not tasks.is_ready(number):
+                later += [] if number in tasks.failures else [number]
+                continue
+            if number not in tasks.waiting:
+                tasks.announce(number)
+            began = time.monotonic()
+            try:
+                evaluation = tasks.runs[number].complete(tasks.folder_of(tasks.runs[number]))
+                tasks.end(number, evaluation, time.monotonic() - began)
+            except WorkdirLocked as error:
+                tasks.wait(number, error)
+                later.append(number)
+            except (ValueError, OSError, ImportError, tf.errors.OpError, loop.TrainingDiverged) as error:
+                if len(tasks.runs) == 1:
+                    raise
+                tasks.fail(number, message_of(error))
+        pending = later
+        if pending:
+            time.sleep(_POLL_SECONDS)
+
+
+def _complete_by(launcher, tasks, pending, show):
+    """Completes runs as tasks of a launcher."""
+    handles: dict[typing.Any, int] = {}
+    locked_until: dict[int, float] = {}
+    shown, reported_at = 0, time.monotonic()
+    try:
+        while pending or handles:
+            for number in list(pending):
+                if time.monotonic() >= locked_until.get(number, 0.0) and tasks.is_ready(number):
+                    run = tasks.runs[number]
+                    folder = os.path.abspath(tasks.folder_of(run))
+                    handles[launcher.submit(functools.partial(run.complete, folder), os.path.join(folder, LOG))] = number
+                    pending.remove(number)
+            pending = [number for number in pending if number not in tasks.failures]
+            for handle in launcher.ended([*handles], _POLL_SECONDS) if handles else []:
+                number = handles.pop(handle)
+                outcome = launcher.outcome(handle)
+                if outcome.locked:
+                    tasks.wait(number, outcome.failure)
+                    locked_until[number] = time.monotonic() + _POLL_SECONDS
+                    pending.append(number)
+                elif outcome.failure:
+                    tasks.announce(number)
+                    tasks.fail(number, f"{outcome.failure} (output: {os.path.join(tasks.folder_of(tasks.runs[number]), LOG)})")
+                else:
+                    tasks.announce(number)
+                    tasks.end(number, outcome.evaluation)
+                print(f"  {len(tasks.evaluations)} of {len(tasks.runs)} complete, {len(handles)} submitted", flush=True)
+            if handles and time.monotonic() - reported_at > _STATUS_SECONDS:
+                for number in handles.values():
+                    tasks.tell(number)
+                if len(tasks.evaluations) > shown:
+                    try:
+                        show(tasks.complete())
+                    except (ValueError, OSError) as error:  # the tasks go on, and the last report shows it again
+                        print(f"  No report: {message_of(error)}", flush=True)
+                shown, reported_at = len(tasks.evaluations), time.monotonic()
+            if pending and not handles:
+                time.sleep(_POLL_SECONDS)
+    except KeyboardInterrupt:
+        launcher.cancel([*handles])
+        raise
+
+
+def share(launcher: Launcher, function: Callable[[], None], folder: str) -> None:
+    """Calls a function in several tasks, which share its work by locks, and waits until one is done.
+
+    Args:
+        launcher: runs as many tasks as it can at once.
+        function: ends when the work is done.
+        folder: of the output of the tasks.
+
+    Raises:
+        ValueError: the number of tasks is unknown, or all failed.
+    """
+    if launcher.tasks < 1:
+        raise ValueError("Expected --launcher_options=tasks=N, the number of jobs that share the sets of an evaluation. Received: none")
+    logs = [os.path.join(os.path.abspath(folder), f"task_{number}.log") for number in range(launcher.tasks)]
+    handles = {launcher.submit(function, log): log for log in logs}
+    print(f"  {len(handles)} tasks, output: {os.path.join(folder, 'task_*.log')}", flush=True)
+    failures, reported_at = [], time.monotonic()
+    try:
+        while handles:
+            for handle in launcher.ended([*handles], _POLL_SECONDS):
+                log, outcome = handles.pop(handle), launcher.outcome(handle)
+                if not outcome.failure:
+                    return
+                failures.append(f"{outcome.failure} (output: {log})")
+                print(f"  FAILED: {failures[-1]}", flush=True)
+            if time.monotonic() - reported_at > _STATUS_SECONDS:
+                for log in handles.values():
+                    print(f"  {os.path.basename(log)}: {last_line(log) or 'not begun'}", flush=True)
+                reported_at = time.monotonic()
+    finally:
+        launcher.cancel([*handles])
+    raise RunFailed("\n".join(["All tasks failed.", *failures]))
+
+
+def _predecessor(run, runs):
+    """The number of the run from which a run starts: its `init_from_row`, with the same seed."""
+    name = run.config.train.init_from_row
+    for number, other in enumerate(runs):
+        if (other.row, other.seed) == (name, run.seed) and other is not run:
+            return number
+    raise unknown("row to start from", name, sorted({other.row for other in runs} - {run.row}))
+
+
+def _depth(number, predecessors):
+    """The number of runs that must be completed before a run. Raises ValueError for a cycle."""
+    seen = []
+    while number in predecessors:
+        seen.append(number)
+        number = predecessors[number]
+        if number in seen:
+            raise ValueError("Expected init_from_row flags without a cycle. Received rows that start from each other in a cycle")
+    return len(seen)
