@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tf_robust import api, data, evaluation, report
-from tf_robust.evaluation.descriptions import describe
+from tf_robust.evaluation.measure import describe
 from tf_robust.experiments import command_checks
 from tf_robust.experiments.surrogates import load_surrogate
 from tf_robust.saved_models import loading

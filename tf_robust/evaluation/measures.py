@@ -10,16 +10,9 @@ from tf_robust import metrics
 from tf_robust.evaluation import adversarial, smoothing, utility
 from tf_robust.evaluation.config import ALL_SEVERITIES, EvalConfig
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_measure
+from tf_robust.evaluation.metric_table import METRICS
 from tf_robust.evaluation.scoring import correctness
 from tf_robust.utils.files import read_json
-
-_CALIBRATION = {
-    "calibration/rms": "rms_calibration_error",
-    "calibration/ece": "expected_calibration_error",
-    "calibration/brier": "brier_score",
-    "calibration/nll": "negative_log_likelihood",
-    "aurra": "aurra",
-}
 
 
 def read_evaluation(path: str) -> dict:
@@ -79,7 +72,11 @@ def _accuracy_measures(accuracies, clean, evaluations):
     if "clean" in evaluations and "per_class" in clean:
         measures.append(Measure("clean", "per_class", value=clean["per_class"], count=clean["count"]))
     if "calibration" in evaluations:
-        measures += [parse_measure(name).with_value(clean[field], clean["count"]) for name, field in _CALIBRATION.items()]
+        measures += [
+            parse_measure(name).with_value(clean[metric.record_field], clean["count"])
+            for name, metric in METRICS.items()
+            if metric.record_field
+        ]
     return measures
 
 

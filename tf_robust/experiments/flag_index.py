@@ -88,7 +88,8 @@ def generate() -> dict:
     """Returns the content of `flag_index.json`."""
     from tf_robust import attacks, corruptions, evaluation, methods, metrics, models
     from tf_robust.data.augment import AUGMENTATIONS, VIEWS
-    from tf_robust.evaluation.descriptions import MEASURES, describe
+    from tf_robust.evaluation.measure import describe
+    from tf_robust.evaluation.metric_table import examples
     from tf_robust.hardening.target import SHIFT, TARGETS
     from tf_robust.training import distribution, optimizers
 
@@ -106,7 +107,7 @@ def generate() -> dict:
             "views": {name + "*" * (name in AUGMENTATIONS): text for name, text in _summaries(VIEWS).items()},
             "corruptions": {name: groups.get(name, "extra") for name in corruptions.CORRUPTIONS},
             "attacks": _summaries(attacks.ATTACKS),
-            "measures": {name: f"{describe(name).name}: {describe(name).meaning}" for names in MEASURES.values() for name in names},
+            "measures": {name: f"{describe(name).name}: {describe(name).meaning}" for names in examples().values() for name in names},
         },
         "known_values": {
             "model": list(models.MODELS),
