@@ -4,9 +4,11 @@ import glob
 import json
 import os
 
+import numpy as np
 import pytest
+import scipy.special
 
-from tf_robust import corruptions, metrics
+from tf_robust import corruptions, evaluation, metrics
 from tf_robust.evaluation.measure import describe, parse_measure
 from tf_robust.evaluation.metric_table import METRICS, Metric, examples, find_metric
 
@@ -152,3 +154,23 @@ def test_all_means_and_corruptions_are_described():
 )
 def test_unknown_measures_keep_their_names(name):
     assert describe(name).name == name and not describe(name).meaning
+
+
+def test_an_evaluation_computes_and_requires_a_new_metric(source, monkeypatch):
+    metric = Metric(
+        "calibration/bias",
+        "Confidence minus accuracy",
+        "Mean confidence minus accuracy on clean images",
+        evaluations=("calibration",),
+        record_field="bias",
+        compute=lambda confidences, correct: float(np.mean(confidences) - np.mean(correct)),
+    )
+    monkeypatch.setitem(METRICS, metric.pattern, metric)
+    find_metric.cache_clear()
+    describe.cache_clear()
+    config, images = evaluation.EvalConfig(("calibration",)), source(20)
+    evaluation.check_requirements([("calibration/bias", "<=", 0.5)], config)
+    logits = np.random.RandomState(0).normal(size=[20, 3]).astype(np.float32)
+    values = {str(one): one.value for one in evaluation.evaluate(lambda _: logits, images, None, config, log=lambda _: None)}
+    confidence = scipy.special.softmax(logits.astype(np.float64), axis=1).max(axis=1)
+    assert values["calibration/bias"] == pytest.approx(confidence.mean() - np.mean(logits.argmax(axis=1) == images.labels))

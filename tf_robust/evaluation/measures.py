@@ -75,7 +75,7 @@ def _accuracy_measures(accuracies, clean, evaluations):
         measures += [
             parse_measure(name).with_value(clean[metric.record_field], clean["count"])
             for name, metric in METRICS.items()
-            if metric.record_field
+            if metric.record_field and metric.record_field in clean  # records of earlier versions may lack a field
         ]
     return measures
 

@@ -102,9 +102,10 @@ class Metric:
         detail: whether it is about one corruption, perturbation, class, group, score or check, and not a mean or a count.
         change: what was applied to the images: corruptions, perturbations, noise, attacks, shifts, Gaussian noise; or nothing.
         card: part of the evaluation card that it depends on besides `data`; empty: the one of its family.
-        record_field: field of the clean set's record that has the value; empty: it is computed from several fields.
+        record_field: field of the record of every set of images that has the value; empty: it is computed from several fields.
+        compute: with `record_field`, function (confidences [N], correct [N]) -> value; None: the mean of the field of `ImageResults`.
         per_image: with `record_field`, the values of the images whose mean is the metric: another field, or a function
-            (confidences [N], correct [N]) -> [N].
+            (confidences [N], correct [N]) -> [N]; None: there are none.
         section: heading in lists of metrics.
     """
 
@@ -120,8 +121,9 @@ class Metric:
     change: str = ""
     card: str = ""
     record_field: str = ""
+    compute: Callable | None = None
     per_image: str | Callable | None = None
-    section: str = ""
+    section: str = "Other"
 
     @property
     def family(self) -> str:
@@ -372,18 +374,19 @@ _SECTIONS: dict[str, tuple[Metric, ...]] = {  # {heading in lists: metrics}; a r
                   options=(Option("smoothing_attack", ("true",)), Option("certified_radii", ("{positive_radius}",)))),
     ),
     "Calibration": (
-        _calibration("calibration/rms", "RMS calibration error", headline=True, record_field="rms_calibration_error",
-                     text="Root mean square of confidence minus accuracy on clean images, over bins of 100 images",
-                     per_image=metrics.rms_calibration_values),
-        _calibration("calibration/ece", "Expected calibration error (ECE)", record_field="expected_calibration_error",
-                     text="Mean absolute value of confidence minus accuracy on clean images, over 15 bins of equal width",
+        _calibration("calibration/rms", "RMS calibration error",
+                     "Root mean square of confidence minus accuracy on clean images, over bins of 100 images", headline=True,
+                     record_field="rms_calibration_error", compute=metrics.rms_calibration_error, per_image=metrics.rms_calibration_values),
+        _calibration("calibration/ece", "Expected calibration error (ECE)",
+                     "Mean absolute value of confidence minus accuracy on clean images, over 15 bins of equal width",
+                     record_field="expected_calibration_error", compute=metrics.expected_calibration_error,
                      per_image=metrics.expected_calibration_values),
         _calibration("calibration/brier", "Brier score", "Squared distance of probabilities and label, mean over clean images", "0 to 2",
                      record_field="brier_score", per_image="brier_scores"),
         _calibration("calibration/nll", "Negative log-likelihood (NLL)", unit="Nats, 0 upwards", record_field="negative_log_likelihood",
                      text="Negative logarithm of the label's probability, mean over clean images", per_image="negative_log_likelihoods"),
-        _calibration("aurra", "Accuracy when abstaining (AURRA)", better="higher", record_field="aurra", per_image=metrics.aurra_values,
-                     text="Accuracy among the most confident clean images, mean over how many are answered"),
+        _calibration("aurra", "Accuracy when abstaining (AURRA)", better="higher", record_field="aurra", compute=metrics.aurra,
+                     per_image=metrics.aurra_values, text="Accuracy among the most confident clean images, mean over the number answered"),
     ),
     "Deployed files": (
         Metric("deployed/bytes", "Size of the model, bytes", "Size of the file, or of the graph and variables", "Bytes", "lower"),
