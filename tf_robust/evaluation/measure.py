@@ -110,7 +110,7 @@ class Measure:
     @property
     def lower_is_better(self) -> bool:
         """Whether a smaller value is the better one."""
-        return self.entry.metric.better == "lower"
+        return self.entry.metric.direction == "lower"
 
     @property
     def card_family(self) -> str:
@@ -171,5 +171,5 @@ def describe(measure: str) -> Description:
     if parsed.adapted:
         name, text = f"{name}, adapted", f"{text}, of a model whose batch normalization is adapted to each batch of test images"
         images = f"{images} with adaptation to each batch" if images else ""
-    direction = f"; {metric.better} is better" if metric.better else ""
+    direction = f"; {metric.direction} is better" if metric.direction else ""
     return Description(f"{name[0].upper()}{name[1:]}", f"{text}. {metric.unit}{direction}.", images, metric.unit == FRACTION)

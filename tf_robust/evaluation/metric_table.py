@@ -95,7 +95,7 @@ class Metric:
         title: long name, such as "Uniform noise (UN)".
         text: definition in one line; that of an accuracy is "Accuracy on IMAGES" or "Accuracy on IMAGES: details".
         unit: of the values.
-        better: which values are better, "higher" or "lower"; empty for a number that was fitted on validation images.
+        direction: which values are better, "higher" or "lower"; empty for a number that was fitted on validation images.
         evaluations: of which one is needed; empty: none.
         options: further options that are needed.
         headline: whether reports show it first, and others of its family without this mark later.
@@ -113,7 +113,7 @@ class Metric:
     title: str
     text: str
     unit: str = FRACTION
-    better: typing.Literal["higher", "lower", ""] = "higher"
+    direction: typing.Literal["higher", "lower", ""] = "higher"
     evaluations: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
     headline: bool = False
@@ -226,12 +226,9 @@ def _fitted_evaluations(values, eval_config):
     return {"": _CLEAN_SET, "severity": ("corruptions",)}.get(values["group"].partition("_")[0], ())
 
 
-def _fitted_severities(values, _):
-    return [values["group"][len("severity_") : -1]] if values.get("group", "").startswith("severity_") else []
-
-
-def _fitted_shifts(values, _):
-    return [values["group"][len("shift/") : -1]] if values.get("group", "").startswith("shift/") else []
+def _part_of_group(prefix):
+    """The function of an option that only groups with a prefix need: its values are the rest of the group."""
+    return lambda values, _: [values["group"][len(prefix) : -1]] if values.get("group", "").startswith(prefix) else []
 
 
 _CLEAN_SET = ("clean", "calibration", "slices")  # evaluations, each of which predicts the clean images
@@ -243,26 +240,30 @@ _THREAT = Option("attack_radii", ("{ball}_{radius}",))
 _BY_GRADIENT = Option("attack", ("autoattack", "pgd"))
 _CHECKED = Option("attack_checks", ("true",))
 _SEQUENCE = Option("sequences", _sequences)
-_FITTED = tuple(map(Option, ("evaluations", "severities", "shifts"), (_fitted_evaluations, _fitted_severities, _fitted_shifts)))
+_FITTED = (
+    Option("evaluations", _fitted_evaluations),
+    Option("severities", _part_of_group("severity_")),
+    Option("shifts", _part_of_group("shift/")),
+)
 
 _slice = partial(Metric, evaluations=("slices",))
 _group = partial(_slice, options=(Option("groups", example="COLUMN"),), card="groups")
 _noise = partial(Metric, evaluations=("noise",), change="noise", card="noise")
 _corrupted = partial(Metric, evaluations=("corruptions",), change="corruptions")
 _bar = partial(Metric, evaluations=("corruptions_bar",), change="corruptions")
-_flips = partial(Metric, better="lower", evaluations=("perturbations",), change="perturbations")
+_flips = partial(Metric, direction="lower", evaluations=("perturbations",), change="perturbations")
 _rate = partial(_flips, unit=_RATIO, card="flip_rates", options=(Option("sequences", ("all", "imagenet_p")), _IMAGENET))
 _attacked = partial(Metric, evaluations=("adversarial",), change="attacks")
 _checked = partial(Metric, evaluations=("adversarial",))
 _curves = partial(Metric, evaluations=("attack_curves",), change="attacks")
 _smoothed = partial(Metric, evaluations=("certified",), change="Gaussian noise")
-_calibration = partial(Metric, better="lower", evaluations=("calibration",), card="calibration")
-_scaled = partial(Metric, better="lower", card="confidence", options=(Option("calibrate", example="temperature"), *_FITTED))
+_calibration = partial(Metric, direction="lower", evaluations=("calibration",), card="calibration")
+_scaled = partial(Metric, direction="lower", card="confidence", options=(Option("calibrate", example="temperature"), *_FITTED))
 _abstention = partial(Metric, card="confidence", options=(Option("abstain_accuracy", example="0.95"), *_FITTED))
 _conformal = partial(Metric, card="confidence", options=(Option("conformal", example="0.9"), *_FITTED))
 _open_set = partial(Metric, options=(Option("ood", ("{name}",)),))
 _open_set_by = partial(Metric, options=(Option("ood", ("{name}", "{name}/{score}")),), detail=True)
-_boundary = partial(Metric, better="lower", evaluations=("boundary",))
+_boundary = partial(Metric, direction="lower", evaluations=("boundary",))
 _utility = partial(Metric, evaluations=("utility",), unit="Ratio")
 
 _REPLACED = f"{corruptions.RATE:.0%} of their locations replaced by random gray values"
@@ -283,10 +284,10 @@ _SECTIONS: dict[str, tuple[Metric, ...]] = {  # {heading in lists: metrics}; a r
     ),
     "Classes and groups": (
         _slice("classes/worst", "Accuracy of the worst class", "Lowest accuracy on the clean images of a class"),
-        _slice("classes/gap", "Gap between best and worst class", "Highest minus lowest accuracy of a class", better="lower"),
+        _slice("classes/gap", "Gap between best and worst class", "Highest minus lowest accuracy of a class", direction="lower"),
         _slice("class/{name}", "Accuracy, class {name}", "Accuracy on clean images of the class {name}", detail=True),
         _group("groups/worst", "Accuracy of the worst group", "Lowest accuracy on the clean images of a group"),
-        _group("groups/gap", "Gap between best and worst group", "Highest minus lowest accuracy of a group", better="lower"),
+        _group("groups/gap", "Gap between best and worst group", "Highest minus lowest accuracy of a group", direction="lower"),
         _group("group/{name}", "Accuracy, group {name}", "Accuracy on clean images of the group {name}", detail=True),
     ),
     "Shifted data": (
@@ -311,7 +312,7 @@ _SECTIONS: dict[str, tuple[Metric, ...]] = {  # {heading in lists: metrics}; a r
                    detail=True),
         _corrupted("corruptions/{corruption}/{severity}", "{corruption}, severity {severity}",
                    "Accuracy on images corrupted by {corruption}, severity {severity}", options=(_SEVERITY,), detail=True),
-        _corrupted("corruptions/calibration_rms", "RMS calibration error on corrupted images", better="lower",
+        _corrupted("corruptions/calibration_rms", "RMS calibration error on corrupted images", direction="lower",
                    text="Root mean square of confidence minus accuracy, mean over 15 corruptions and their severities"),
         _corrupted("corruptions/mce", "Mean corruption error (mCE)", "Error divided by AlexNet's, mean over 15 corruptions", _RATIO,
                    "lower", options=_ALEXNET, headline=True),
@@ -366,7 +367,7 @@ _SECTIONS: dict[str, tuple[Metric, ...]] = {  # {heading in lists: metrics}; a r
         _smoothed("certified/mean_radius", "Mean certified radius", "L2 radius of certified correctness, else 0; mean over images",
                   _PIXELS),
         _smoothed("certified/abstained", "Images without a certified decision", "Fraction of images for which the smoothed model abstains",
-                  better="lower"),
+                  direction="lower"),
         _smoothed("smoothed/clean", "Smoothed model", card="smoothed_clean",
                   text="Accuracy on clean images by the smoothed model: the most frequent class under Gaussian noise"),
         _smoothed("smoothed/pgd/l2_{positive_radius}", "Smoothed model, PGD attack, L2 radius {positive_radius}",
@@ -385,7 +386,7 @@ _SECTIONS: dict[str, tuple[Metric, ...]] = {  # {heading in lists: metrics}; a r
                      record_field="brier_score", per_image="brier_scores"),
         _calibration("calibration/nll", "Negative log-likelihood (NLL)", unit="Nats, 0 upwards", record_field="negative_log_likelihood",
                      text="Negative logarithm of the label's probability, mean over clean images", per_image="negative_log_likelihoods"),
-        _calibration("aurra", "Accuracy when abstaining (AURRA)", better="higher", record_field="aurra", compute=metrics.aurra,
+        _calibration("aurra", "Accuracy when abstaining (AURRA)", direction="higher", record_field="aurra", compute=metrics.aurra,
                      per_image=metrics.aurra_values, text="Accuracy among the most confident clean images, mean over the number answered"),
     ),
     "Deployed files": (
@@ -393,32 +394,32 @@ _SECTIONS: dict[str, tuple[Metric, ...]] = {  # {heading in lists: metrics}; a r
         Metric("deployed/milliseconds", "Latency, ms", "Time for one image with one thread, median over calls", "Milliseconds", "lower"),
     ),
     "Confidence fitted on validation images (also FAMILY/severity_3/NAME and FAMILY/shift/DATA/NAME)": (
-        _scaled("calibrated/temperature", "Temperature", "Number that logits are divided by", "Above 0", better="", detail=True,
+        _scaled("calibrated/temperature", "Temperature", "Number that logits are divided by", "Above 0", direction="", detail=True,
                 options=(Option("calibrate", ("temperature",)), *_FITTED)),
         *(_scaled(f"calibrated/{{group}}{name}{end}", f"{title} {when} scaling, {{group}}",
                   f"{title} of logits {when} scaling, on {{group}}", unit, headline=(name, end) == ("ece", ""), detail=bool(end))
           for name, title, unit in (("rms", "RMS calibration error", FRACTION), ("ece", "ECE", FRACTION),
                                     ("brier", "Brier score", "0 to 2"), ("nll", "NLL", "Nats, 0 upwards"))
           for end, when in (("", "after"), ("_before", "before"))),
-        _abstention("abstention/threshold", "Threshold of abstention", "Confidence below which the model abstains", better="", detail=True),
+        _abstention("abstention/threshold", "Threshold of abstention", "Confidence below which it abstains", direction="", detail=True),
         _abstention("abstention/{group}coverage", "Coverage with abstention, {group}", "Fraction of images that are answered, on {group}",
                     headline=True),
         _abstention("abstention/{group}accuracy", "Accuracy with abstention, {group}", "Accuracy among the answered images, on {group}",
                     headline=True),
         _conformal("conformal/{group}coverage", "Coverage of conformal sets, {group}", headline=True,
                    text="Fraction of images whose label is in the prediction set (APS), on {group}"),
-        _conformal("conformal/{group}size", "Size of conformal sets, {group}", unit="Classes", better="lower", headline=True,
+        _conformal("conformal/{group}size", "Size of conformal sets, {group}", unit="Classes", direction="lower", headline=True,
                    text="Number of classes in the prediction set (APS), mean over images, on {group}"),
     ),
     "Other classes": (
         _open_set_by("ood/{name}/{score}/auroc", "AUROC, {name} by {score}", f"{_AUROC} {{score}}"),
-        _open_set_by("ood/{name}/{score}/fpr95", "FPR at 95% TPR, {name} by {score}", f"{_FPR95} {{score}}", better="lower"),
+        _open_set_by("ood/{name}/{score}/fpr95", "FPR at 95% TPR, {name} by {score}", f"{_FPR95} {{score}}", direction="lower"),
         _open_set("ood/{name}/auroc", "AUROC, {name} by largest probability", f"{_AUROC} largest probability"),
-        _open_set("ood/{name}/fpr95", "FPR at 95% TPR, {name} by largest probability", f"{_FPR95} largest probability", better="lower"),
+        _open_set("ood/{name}/fpr95", "FPR at 95% TPR, {name} by largest probability", f"{_FPR95} largest probability", direction="lower"),
     ),
     "Corner digits and two-dimensional data": (
         _utility("utility/corner_informative", "Utility of informative corners", f"{_UTILITY}, where the corner digit decides the class"),
-        _utility("utility/corner_uninformative", "Utility of uninformative corners", f"{_UTILITY}, where it is irrelevant", better="lower"),
+        _utility("utility/corner_uninformative", "Utility of uninformative corners", f"{_UTILITY}, where it does not", direction="lower"),
         _boundary("boundary/length", "Length of the decision boundary", "Length of the line between two classes", "The plane is 6 by 6"),
         _boundary("boundary/gradient", "Steepness at the decision boundary", "Norm of the gradient of class 1's probability, mean along it",
                   "Probability per length, the plane is 6 by 6"),
