@@ -401,7 +401,8 @@ _SECTIONS: dict[str, tuple[Metric, ...]] = {  # {heading in lists: metrics}; a r
           for name, title, unit in (("rms", "RMS calibration error", FRACTION), ("ece", "ECE", FRACTION),
                                     ("brier", "Brier score", "0 to 2"), ("nll", "NLL", "Nats, 0 upwards"))
           for end, when in (("", "after"), ("_before", "before"))),
-        _abstention("abstention/threshold", "Threshold of abstention", "Confidence below which it abstains", direction="", detail=True),
+        _abstention("abstention/threshold", "Threshold of abstention", "Confidence below which the model abstains", direction="",
+                    detail=True),
         _abstention("abstention/{group}coverage", "Coverage with abstention, {group}", "Fraction of images that are answered, on {group}",
                     headline=True),
         _abstention("abstention/{group}accuracy", "Accuracy with abstention, {group}", "Accuracy among the answered images, on {group}",
@@ -420,8 +421,9 @@ _SECTIONS: dict[str, tuple[Metric, ...]] = {  # {heading in lists: metrics}; a r
     "Corner digits and two-dimensional data": (
         _utility("utility/corner_informative", "Utility of informative corners", f"{_UTILITY}, where the corner digit decides the class"),
         _utility("utility/corner_uninformative", "Utility of uninformative corners", f"{_UTILITY}, where it does not", direction="lower"),
-        _boundary("boundary/length", "Length of the decision boundary", "Length of the line between two classes", "The plane is 6 by 6"),
-        _boundary("boundary/gradient", "Steepness at the decision boundary", "Norm of the gradient of class 1's probability, mean along it",
+        _boundary("boundary/length", "Length of the decision boundary", "Length of the line between the classes in the plane",
+                  "Length, the plane is 6 by 6"),
+        _boundary("boundary/gradient", "Steepness at the decision boundary", "Norm of the gradient of a probability, mean along the line",
                   "Probability per length, the plane is 6 by 6"),
     ),
 }
