@@ -152,10 +152,11 @@ def _measures():
     from tf_robust.utils import quiet
 
     with quiet.importing([]):
-        from tf_robust.evaluation.descriptions import MEASURES, describe
+        from tf_robust.evaluation.measure import describe
+        from tf_robust.evaluation.metric_table import examples
 
     parts = []
-    for heading, names in MEASURES.items():
+    for heading, names in examples().items():
         described = [(name, describe(name)) for name in names]
         rows = [(f"`{name}`", words.name, words.meaning) for name, words in described]
         parts.append(f"### {heading}\n\n" + _table(("measure", "name", "meaning"), rows))

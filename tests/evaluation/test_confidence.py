@@ -8,7 +8,7 @@ import scipy.special
 import tensorflow as tf
 
 from tf_robust import data, evaluation, metrics
-from tf_robust.evaluation import confidence, confidence_measures
+from tf_robust.evaluation import confidence
 
 CLASSES = 4
 
@@ -74,7 +74,7 @@ def test_a_severity_is_the_mean_over_the_15_corruptions(done):
     assert values["abstention/severity_5/coverage"] == pytest.approx(np.mean([one["confidence"]["answered"] / 500 for one in members]))
     assert values["calibrated/severity_5/ece_before"] == pytest.approx(np.mean([one["expected_calibration_error"] for one in members]))
     assert values["conformal/severity_5/size"] == pytest.approx(np.mean([one["confidence"]["size"] / 500 for one in members]))
-    assert list(confidence_measures.groups(done.records)) == ["", "severity_1", "severity_5"]
+    assert list(confidence.groups(done.records)) == ["", "severity_1", "severity_5"]
     bins = confidence.bins(members[0])
     assert bins[0].sum() == 500
     assert bins[1].sum() == members[0]["confidence"]["correct"]

@@ -190,7 +190,7 @@ def test_abstention_everywhere_is_explained(source):
     measures = evaluation.evaluate(fickle, source, None, config, log=lines.append)
     values = {row.measure: row.value for row in measures}
     rows = [row.to_json() for row in measures]
-    (note,) = report.notes.abstention_notes([{"row": "fickle", "seed": 0, "rows": rows}])
+    (note,) = report.evaluation_notes([{"row": "fickle", "seed": 0, "rows": rows}])
     assert note.startswith("fickle: the smoothed model abstains on all images")
     assert values["certified/abstained"] == 1 and values["certified/l2_0"] == 0
     assert any("abstains on all images" in line and "method=gaussian" in line for line in lines)

@@ -10,6 +10,7 @@ from tests.command_line import runs_of
 from tests.experiments.test_run import run_of
 from tf_robust import evaluation, models
 from tf_robust.configs.train import TrainConfig
+from tf_robust.evaluation.metric_table import find_metric
 from tf_robust.models import weights
 from tf_robust.runs import selection
 from tf_robust.saved_models import loading
@@ -24,7 +25,7 @@ def test_the_measure_is_that_of_the_evaluation(name, network, source):
     chosen = selection.selection_of(config, QUICK, source(30), source())
     model = network()
     value = chosen.measure(model)
-    options = dataclasses.replace(QUICK, evaluations=(selection._EVALUATIONS[name.split("/")[0]],), attack_checks=False)
+    options = dataclasses.replace(QUICK, evaluations=find_metric(name).metric.evaluations, attack_checks=False)
     measures = evaluation.evaluate(lambda images: model(images, training=False)["logits"], source(30), source(), options, lambda _: None)
     expected = {str(measure): measure.value for measure in measures}
     assert value == pytest.approx(expected[name], abs=1e-6)

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tf_robust import api, data, evaluation, report
 from tf_robust.cli import checks
-from tf_robust.evaluation.descriptions import describe
+from tf_robust.evaluation.measure import describe
 from tf_robust.evaluation.surrogates import load_surrogate
 from tf_robust.saved_models import loading
 

@@ -17,18 +17,18 @@ def sized(evaluation_of_run, corrupted_at, model_input, **more):
 def test_each_kind_of_resizing_is_stated(evaluate):
     measures = {"clean": 0.9, "corruptions/mean15": 0.5}
     same, enlarged, also = (sized(evaluate(row, 0, measures), 32, side) for row, side in (("a", 32), ("b", 224), ("c", 224)))
-    assert report.size_notes([same, evaluate("old", 0, measures)]) == []
-    assert report.size_notes([same, enlarged, also]) == [
+    assert report.evaluation_notes([same, evaluate("old", 0, measures)]) == []
+    assert report.evaluation_notes([same, enlarged, also]) == [
         "b, c: corruptions were applied at 32x32 pixels; the network takes 224x224, and the images were resized to that after it."
     ]
     files = sized(evaluate("d", 0, {"un": 0.5, "flips/mean": 0.1}), 224, 224, data={"image_fit": "cropped"})
-    assert report.size_notes([files]) == [
+    assert report.evaluation_notes([files]) == [
         "d: perturbations and noise were applied at 224x224 pixels, to which the image files were resized before (cropped); "
         "the network takes 224x224."
     ]
-    assert report.size_notes([sized(evaluate("e", 0, {"clean": 0.5}), 32, 224)]) == []  # nothing is applied
+    assert report.evaluation_notes([sized(evaluate("e", 0, {"clean": 0.5}), 32, 224)]) == []  # nothing is applied
     fitted = sized(evaluate("f", 0, measures), 224, 224, data={"image_fit": "cropped to 224x224"})
-    assert "to which the image files were resized before (cropped to 224x224)" in report.size_notes([fitted])[0]
+    assert "to which the image files were resized before (cropped to 224x224)" in report.evaluation_notes([fitted])[0]
 
 
 def test_a_report_states_it(tmp_path, evaluate):

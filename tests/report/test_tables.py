@@ -4,7 +4,7 @@ import scipy.stats
 
 from tf_robust import report
 from tf_robust.report import formatting, grids, markdown, tables
-from tf_robust.report.robustness_measures import kinds_of_robustness
+from tf_robust.report.measure_order import kinds_of_robustness
 
 PAPER = {"xe": {"un": [0.41, 0.02]}, "unknown": {"un": [0.5, None]}}
 

@@ -82,7 +82,8 @@ def generate() -> dict:
     from tf_robust import attacks, corrupted_datasets, corruptions, evaluation, methods, metrics, models
     from tf_robust.configs import DataConfig, TrainConfig
     from tf_robust.data.augment import AUGMENTATIONS, VIEWS
-    from tf_robust.evaluation.descriptions import MEASURES, describe
+    from tf_robust.evaluation.measure import describe
+    from tf_robust.evaluation.metric_table import examples
     from tf_robust.hardening.config import HardenConfig
     from tf_robust.hardening.target import SHIFT, TARGETS
     from tf_robust.methods.base import Method
@@ -110,7 +111,7 @@ def generate() -> dict:
             "views": {name + "*" * (name in AUGMENTATIONS): text for name, text in _summaries(VIEWS).items()},
             "corruptions": {name: groups.get(name, "extra") for name in corruptions.CORRUPTIONS},
             "attacks": _summaries(attacks.ATTACKS),
-            "measures": {name: f"{describe(name).name}: {describe(name).meaning}" for names in MEASURES.values() for name in names},
+            "measures": {name: f"{describe(name).name}: {describe(name).meaning}" for names in examples().values() for name in names},
         },
         "known_values": {
             "model": list(models.MODELS),

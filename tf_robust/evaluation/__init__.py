@@ -15,7 +15,6 @@ from tf_robust.evaluation import (
     adversarial,
     boundary,
     confidence,
-    confidence_measures,
     open_set,
     slices,
     smoothing,
@@ -130,7 +129,7 @@ def evaluate_records(
     if "slices" in eval_config.evaluations:
         clean = next(record for one, record in zip(sets, set_records) if parse_measure(one.name).is_clean)
         measures += slices.measures(source, correctness(clean), eval_config.groups)
-    measures += [*confidence_measures.measures([*fitted, *set_records]), *open_set.measures(set_records)]
+    measures += [*confidence.measures([*fitted, *set_records]), *open_set.measures(set_records)]
     return Evaluation(sets, set_records, measures, fitted[0] if fitted else None)
 
 

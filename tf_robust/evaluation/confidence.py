@@ -17,7 +17,8 @@ from tf_robust import data, metrics
 from tf_robust.data.source import Source
 from tf_robust.evaluation.config import EvalConfig
 from tf_robust.evaluation.evaluation_set import EvaluationSet
-from tf_robust.evaluation.measure import parse_measure
+from tf_robust.evaluation.measure import Measure, parse_measure
+from tf_robust.evaluation.metric_table import METRICS
 from tf_robust.evaluation.scoring import collect, correctness, score_set
 from tf_robust.ops import philox
 from tf_robust.utils.arrays import decoded, encoded
@@ -148,3 +149,64 @@ def outcomes(record: dict) -> tuple[np.ndarray, np.ndarray]:
     """Returns (confidences [N], correct [N]) of the clean set after scaling."""
     found = record["confidence"]
     return decoded(found["confidences"], np.float32), correctness({**record, "which": found["which"]})
+
+
+def measures(records: Sequence[dict]) -> list[Measure]:
+    """Returns the measures of fitted confidences.
+
+    `calibrated/GROUP/ece` (and rms, brier, nll; with `_before` without scaling), `abstention/GROUP/coverage` and `accuracy`,
+    `conformal/GROUP/coverage` and `size`; GROUP is `severity_1` to `severity_5` or `shift/NAME`, and missing for clean images.
+
+    Args:
+        records: of all sets, among them that of the validation images.
+    """
+    fitted = next((record for record in records if record["kind"] == "confidence"), None)
+    if fitted is None:
+        return []
+    found = []
+    if isinstance(fitted["scale"], float) and any("ece" in record.get("confidence", {}) for record in records):
+        found.append(Measure("calibrated", "temperature").with_value(1 / fitted["scale"], fitted["count"]))
+    if fitted["threshold"] is not None:
+        found.append(Measure("abstention", "threshold").with_value(fitted["threshold"], fitted["count"]))
+    for group, members in groups(records).items():
+        found += _group_measures(f"{group}/" if group else "", members)
+    return found
+
+
+def groups(records: Sequence[dict]) -> dict[str, list[dict]]:
+    """Returns {"" (clean), "severity_1" (over the 15 corruptions), ..., "shift/NAME": records with fitted confidences}."""
+    found: dict[str, list[dict]] = {}
+    for record in records:
+        name = parse_measure(record["set"])
+        if "confidence" not in record or (name.family == "corruptions" and name.name not in metrics.BENCHMARK):
+            continue
+        group = "" if name.is_clean else f"severity_{name.severity}" if name.family == "corruptions" else str(name)
+        found.setdefault(group, []).append(record)
+    return dict(sorted(found.items(), key=lambda entry: (entry[0] != "", entry[0].startswith("shift/"), entry[0])))
+
+
+def _group_measures(group, members):
+    count, entries = members[0]["count"], [member["confidence"] for member in members]
+    images = sum(member["count"] for member in members)
+
+    def fraction(family, name, part, whole):
+        named = Measure(family, group + name)
+        return named.with_accuracy(part, whole) if len(members) == 1 else named.with_value(part / whole, count)  # sets share their images
+
+    def total(field):
+        return sum(entry[field] for entry in entries)
+
+    found = []
+    if "ece" in entries[0]:
+        for name in ("rms", "ece", "brier", "nll"):
+            unscaled = METRICS[f"calibration/{name}"].record_field
+            for end, values in (("", [entry[name] for entry in entries]), ("_before", [member[unscaled] for member in members])):
+                found.append(Measure("calibrated", f"{group}{name}{end}").with_value(float(np.mean(values)), count))
+    if "answered" in entries[0]:
+        found.append(fraction("abstention", "coverage", total("answered"), images))
+        if total("answered"):
+            found.append(fraction("abstention", "accuracy", total("answered_correct"), total("answered")))
+    if "covered" in entries[0]:
+        found.append(fraction("conformal", "coverage", total("covered"), images))
+        found.append(Measure("conformal", f"{group}size").with_value(total("size") / images, count))
+    return found

@@ -30,6 +30,7 @@ EVALUATIONS = (
 )
 DEFAULT_EVALUATIONS = ("clean", "noise")
 ALL_SEVERITIES = (1, 2, 3, 4, 5)
+NOISE_FLOORS = (0.02, 0.05, 0.1, 0.2, 0.5)  # of NUN, of the evaluation noise_floor
 _FITTED = ("calibrate", "abstain_accuracy", "conformal")  # on validation images
 _OF_ALL_IMAGES = ("adaptation", *_FITTED)  # they need all images of a set at once
 _OPTIONS = {

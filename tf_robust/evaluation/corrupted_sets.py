@@ -13,12 +13,11 @@ from tf_robust.data.pipeline import PARALLEL_CALLS
 from tf_robust.data.source import Source
 from tf_robust.evaluation import scoring, set_cache
 from tf_robust.evaluation.batches import batch_size_of, clean_batches
-from tf_robust.evaluation.config import EvalConfig
+from tf_robust.evaluation.config import NOISE_FLOORS, EvalConfig
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES
 from tf_robust.evaluation.nonuniform_noise import probabilities, training_std
 
-NOISE_FLOORS = (0.02, 0.05, 0.1, 0.2, 0.5)
 NOISE_SEED = 15  # fixed: all models and training seeds get the same noise and corruptions
 _Batches = Callable[[], tf.data.Dataset]
 _Change = Callable[[Source, tf.data.Dataset], tf.data.Dataset]

@@ -5,33 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-import scipy.stats
-
 from tf_robust import metrics
+from tf_robust.evaluation.metric_table import FRACTION, METRICS, Match, find_metric
 
 LABEL_FRACTION = "label_fraction_"
 ADAPTED = "adapted"
-CLEAN = ("clean", "bal")
+CLEAN = ("clean", "bal")  # names of the accuracy on the clean test set; bal of the balanced corner-digit sets
 CORRUPTION_FAMILIES = ("corruptions", "corruptions_bar")
-CONFIDENCE_FAMILIES = ("calibrated", "abstention", "conformal")  # fitted on validation images
-OOD_SCORES = ("max_logit", "energy", "knn")  # besides the largest probability
-_FLIP_RATES = ("mfr", "mfr_without_noise", "rate")
-_CONFIDENCE_CARD = dict.fromkeys(CONFIDENCE_FAMILIES, "confidence")
-# parts of the names of measures that are better when smaller
-_LOWER_IS_BETTER = (
-    "flips/",
-    "calibration",
-    "calibrated/",
-    "corruptions/mce",
-    "corruptions/relative_mce",
-    "checks/failed",
-    "boundary/",
-    "utility/corner_uninformative",
-    "classes/gap",
-    "groups/gap",
-    "certified/abstained",
-    "deployed/",
-)
+CONFIDENCE_FAMILIES = tuple(dict.fromkeys(metric.family for metric in METRICS.values() if metric.card == "confidence"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,13 +44,11 @@ class Measure:
     adapted: bool = False
 
     def __str__(self) -> str:
-        parts = (
-            self.prefix,
-            self.family,
-            self.name,
-            "" if self.severity is None else str(self.severity),
-        )
-        return "/".join(part for part in parts if part)
+        return f"{self.prefix}/{self._plain_name}" if self.prefix else self._plain_name
+
+    @property
+    def _plain_name(self) -> str:
+        return "/".join(filter(None, (self.family, self.name, "" if self.severity is None else str(self.severity))))
 
     @property
     def prefix(self) -> str:
@@ -88,8 +67,7 @@ class Measure:
 
     def with_accuracy(self, correct: int, count: int) -> Measure:
         """Returns the measure of this name with the value `correct / count` and Wilson's interval."""
-        interval = scipy.stats.binomtest(correct, count).proportion_ci(method="wilson")
-        return self.with_value(correct / count, count, interval.low, interval.high)
+        return self.with_value(correct / count, count, *metrics.wilson_interval(correct, count))
 
     def to_json(self) -> dict:
         """Returns the measure as a row of `evaluation.json`."""
@@ -110,54 +88,34 @@ class Measure:
         return str(dataclasses.replace(self, adapted=False))
 
     @property
+    def entry(self) -> Match:
+        """The entry of the table of metrics."""
+        return find_metric(self._plain_name)
+
+    @property
     def is_clean(self) -> bool:
         """Whether it is the accuracy on the clean test set."""
-        return self.family in CLEAN and not self.name
+        return self._plain_name in CLEAN
 
     @property
     def is_flip_rate(self) -> bool:
         """Whether it is a flip probability divided by AlexNet's."""
-        return self.family == "flips" and self.name.split("/")[0] in _FLIP_RATES
+        return self.card_family == "flip_rates"
 
     @property
     def is_member(self) -> bool:
         """Whether it is of one corruption, perturbation, class, group or check of the attacks, and not a mean or count."""
-        if self.family in ("class", "group"):
-            return True
-        if self.family in CONFIDENCE_FAMILIES:
-            return "/" in self.name or self.name.endswith("_before") or self.is_fitted
-        if self.family == "ood":
-            return self.name.rpartition("/")[0].rpartition("/")[2] in OOD_SCORES
-        if self.family == "checks":
-            return self.name != "failed"
-        if self.family == "flips" and self.name.startswith("rate/"):
-            return True
-        return self.family in (*CORRUPTION_FAMILIES, "flips") and self.name in _members()
-
-    @property
-    def is_fitted(self) -> bool:
-        """Whether it is a number that was fitted on validation images, of which neither more nor less is better."""
-        return str(self) in ("calibrated/temperature", "abstention/threshold")
+        return self.entry.is_detail
 
     @property
     def lower_is_better(self) -> bool:
         """Whether a smaller value is the better one."""
-        if self.family in ("conformal", "ood"):
-            return self.name.endswith(("/size", "/fpr95")) or self.name == "size"
-        if self.family in ("shift", "class", "group", "abstention"):  # accuracies, whose names users choose
-            return False
-        return any(part in str(self) for part in _LOWER_IS_BETTER)
+        return self.entry.metric.direction == "lower"
 
     @property
     def card_family(self) -> str:
         """The part of the evaluation card that it depends on besides `data`."""
-        if self.is_flip_rate:
-            return "flip_rates"
-        if str(self.plain) == "smoothed/clean":
-            return "smoothed_clean"
-        if self.family == "robust" and self.name.startswith(("pgd/", "square/", "transfer/")):
-            return f"robust_{self.name.partition('/')[0]}"
-        return {"un": "noise", "nun": "noise", "aurra": "calibration", "group": "groups", **_CONFIDENCE_CARD}.get(self.family, self.family)
+        return self.entry.metric.card or self.family
 
 
 @functools.cache
@@ -177,7 +135,41 @@ def parse_measure(text: str) -> Measure:
     return Measure(family, name, severity, label_fraction=fraction, adapted=adapted)
 
 
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """The long name and meaning of a measure.
+
+    Attributes:
+        name: long name, such as "Uniform noise (UN)".
+        meaning: definition, unit and direction in one line; empty for an unknown measure.
+        images: for an accuracy the images, such as "images with uniform noise"; empty for other measures.
+        is_fraction: whether its values are in [0, 1].
+    """
+
+    name: str
+    meaning: str
+    images: str = ""
+    is_fraction: bool = False
+
+
 @functools.cache
-def _members() -> frozenset[str]:
-    bar = (name for names in metrics.BAR.values() for name in names)
-    return frozenset((*metrics.BENCHMARK, *metrics.EXTRA, *bar, *metrics.PERTURBATIONS, *metrics.CIFAR_PERTURBATIONS))
+def describe(measure: str) -> Description:
+    """Returns the description of a measure; an unknown one keeps its name and has no meaning.
+
+    Args:
+        measure: its name, as in `evaluation.json`.
+    """
+    parsed = parse_measure(measure)
+    metric = parsed.entry.metric
+    if not metric.text:
+        return Description(measure, "")
+    name, text, images = parsed.entry.format(metric.title), parsed.entry.format(metric.text), parsed.entry.images
+    if parsed.label_fraction:
+        labels = f"{100 * float(parsed.label_fraction):.3g}% of the labels"
+        name, text = f"{name} with {labels}", f"{text}, of a model that was trained with {labels}"
+        images = f"{images} after training with {labels}" if images else ""
+    if parsed.adapted:
+        name, text = f"{name}, adapted", f"{text}, of a model whose batch normalization is adapted to each batch of test images"
+        images = f"{images} with adaptation to each batch" if images else ""
+    direction = f"; {metric.direction} is better" if metric.direction else ""
+    return Description(f"{name[0].upper()}{name[1:]}", f"{text}. {metric.unit}{direction}.", images, metric.unit == FRACTION)

@@ -10,16 +10,9 @@ from tf_robust import metrics
 from tf_robust.evaluation import adversarial, smoothing, utility
 from tf_robust.evaluation.config import ALL_SEVERITIES, EvalConfig
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_measure
+from tf_robust.evaluation.metric_table import METRICS
 from tf_robust.evaluation.scoring import correctness
 from tf_robust.utils.files import read_json
-
-_CALIBRATION = {
-    "calibration/rms": "rms_calibration_error",
-    "calibration/ece": "expected_calibration_error",
-    "calibration/brier": "brier_score",
-    "calibration/nll": "negative_log_likelihood",
-    "aurra": "aurra",
-}
 
 
 def read_evaluation(path: str) -> dict:
@@ -44,12 +37,11 @@ def measures_of(records: list[dict], eval_config: EvalConfig, imagenet: bool = F
     for record in records:
         by_kind.setdefault(record["kind"], []).append((parse_measure(record["set"]), record))
     accuracies = by_kind.get("accuracy", [])
-    corrupted = [(name, record) for name, record in accuracies if name.family == "corruptions"]
     clean = next((record for name, record in accuracies if name.is_clean), None)
-    measures = _accuracy_measures(accuracies, clean, eval_config.evaluations) + _corruption_measures(
-        corrupted, eval_config.severities, imagenet, clean
-    )
-    measures += _bar_measures([(name, record) for name, record in accuracies if name.family == "corruptions_bar"], eval_config.severities)
+    measures = _accuracy_measures(accuracies, clean, eval_config.evaluations)
+    for family, means in zip(CORRUPTION_FAMILIES, (metrics.MEANS.items(), [("mean", names) for names in metrics.BAR.values()])):
+        corrupted = [(name, record) for name, record in accuracies if name.family == family]
+        measures += _corruption_measures(corrupted, means, eval_config.severities, imagenet, clean)
     measures += _flip_measures(by_kind.get("flips", []), eval_config.sequences, imagenet)
     measures += [
         Measure("boundary", name, value=record[name], count=record["count"])
@@ -79,49 +71,38 @@ def _accuracy_measures(accuracies, clean, evaluations):
     if "clean" in evaluations and "per_class" in clean:
         measures.append(Measure("clean", "per_class", value=clean["per_class"], count=clean["count"]))
     if "calibration" in evaluations:
-        measures += [parse_measure(name).with_value(clean[field], clean["count"]) for name, field in _CALIBRATION.items()]
+        measures += [
+            parse_measure(name).with_value(clean[metric.record_field], clean["count"])
+            for name, metric in METRICS.items()
+            if metric.record_field and metric.record_field in clean  # records of earlier versions may lack a field
+        ]
     return measures
 
 
-def _corruption_measures(corrupted, severities, imagenet, clean):
-    """`corruptions/mean15` and other means, one measure per corruption, one per corruption and severity."""
+def _corruption_measures(corrupted, means, severities, imagenet, clean):
+    """Means over corruptions, one measure per corruption, one per corruption and severity; of the 15 corruptions also ratios of errors."""
     if not corrupted:
         return []
-    complete = _complete(corrupted, severities)
-    count = corrupted[0][1]["count"]
-    members = {**metrics.MEANS, **{name: (name,) for name in complete}}
-    measures = [
-        _mean(Measure("corruptions", mean), [record for name in members[mean] for record in complete[name]])
-        for mean in members
-        if set(members[mean]) <= complete.keys()
-    ]
-    if set(metrics.BENCHMARK) <= complete.keys():
-        errors = {name: [1 - r["correct"] / r["count"] for r in complete[name]] for name in metrics.BENCHMARK}
-        calibration = [r["rms_calibration_error"] for name in metrics.BENCHMARK for r in complete[name]]
-        measures.append(Measure("corruptions", "calibration_rms", value=float(np.mean(calibration)), count=count))
-        if imagenet and severities == ALL_SEVERITIES:
-            measures.append(Measure("corruptions", "mce", value=metrics.mean_corruption_error(errors) / 100, count=count))
-        if imagenet and severities == ALL_SEVERITIES and clean:
-            relative = metrics.relative_mean_corruption_error(errors, 1 - clean["correct"] / clean["count"])
-            measures.append(Measure("corruptions", "relative_mce", value=relative / 100, count=count))
-    return measures + [name.with_accuracy(record["correct"], record["count"]) for name, record in corrupted]
-
-
-def _bar_measures(corrupted, severities):
-    """`corruptions_bar/mean`, one measure per corruption, one per corruption and severity."""
-    complete = _complete(corrupted, severities)
-    members = [("mean", names) for names in metrics.BAR.values() if {*names} <= {*complete}] + [(name, (name,)) for name in complete]
-    return [_mean(Measure("corruptions_bar", mean), [record for name in names for record in complete[name]]) for mean, names in members] + [
-        name.with_accuracy(record["correct"], record["count"]) for name, record in corrupted
-    ]
-
-
-def _complete(corrupted, severities):
-    """Returns {corruption: records at these severities}, of the corruptions that have them all."""
+    family, count = corrupted[0][0].family, corrupted[0][1]["count"]
     by_name: dict[str, dict[int, dict]] = {}
     for name, record in corrupted:
         by_name.setdefault(name.name, {})[name.severity] = record
-    return {name: [records[severity] for severity in severities] for name, records in by_name.items() if {*severities} <= {*records}}
+    complete = {name: [records[severity] for severity in severities] for name, records in by_name.items() if {*severities} <= {*records}}
+    measures = [
+        _mean(Measure(family, mean), [record for name in names for record in complete[name]])
+        for mean, names in [*means, *((name, (name,)) for name in complete)]
+        if {*names} <= complete.keys()
+    ]
+    if {*metrics.BENCHMARK} <= complete.keys():
+        errors = {name: [1 - r["correct"] / r["count"] for r in complete[name]] for name in metrics.BENCHMARK}
+        calibration = [r["rms_calibration_error"] for name in metrics.BENCHMARK for r in complete[name]]
+        measures.append(Measure(family, "calibration_rms", value=float(np.mean(calibration)), count=count))
+        if imagenet and severities == ALL_SEVERITIES:
+            measures.append(Measure(family, "mce", value=metrics.mean_corruption_error(errors) / 100, count=count))
+        if imagenet and severities == ALL_SEVERITIES and clean:
+            relative = metrics.relative_mean_corruption_error(errors, 1 - clean["correct"] / clean["count"])
+            measures.append(Measure(family, "relative_mce", value=relative / 100, count=count))
+    return measures + [name.with_accuracy(record["correct"], record["count"]) for name, record in corrupted]
 
 
 def _mean(name, records):

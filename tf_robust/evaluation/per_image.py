@@ -16,13 +16,6 @@ from tf_robust.utils.arrays import decoded
 
 FEWEST_FOR_RMS = 500  # images, five bins of the RMS calibration error: with fewer it has no interval
 OTHER_ORDER = " in another order"  # end of a digest of images
-_OF_CLEAN: dict[str, Callable[[dict], np.ndarray]] = {
-    "calibration/rms": lambda record: metrics.rms_calibration_values(confidences(record), correctness(record)),
-    "calibration/ece": lambda record: metrics.expected_calibration_values(confidences(record), correctness(record)),
-    "calibration/brier": lambda record: decoded(record["brier_scores"], np.float32).astype(np.float64),
-    "calibration/nll": lambda record: decoded(record["negative_log_likelihoods"], np.float32).astype(np.float64),
-    "aurra": lambda record: metrics.aurra_values(confidences(record), correctness(record)),
-}  # {measure: values of its record}
 
 
 class PerImage:
@@ -57,8 +50,8 @@ class PerImage:
         if not weights or not evaluation.get("card") or "model_digest" not in evaluation:
             return None
         own = self._records(evaluation)
-        if str(name) in _OF_CLEAN:
-            return self._of_clean(evaluation, own, str(name))
+        if name.entry.metric.per_image:
+            return self._of_clean(evaluation, own, name)
         if name.family == "certified":
             return self._certified(evaluation, own, name)
         if name.family == "attack_curves":
@@ -74,14 +67,19 @@ class PerImage:
             return images, per_set[0]
         return images, sum(weight * value for weight, value in zip(weights.values(), per_set))
 
-    def _of_clean(self, evaluation, own, measure):
+    def _of_clean(self, evaluation, own, name):
         """The values of a measure of the clean images; None for records of older versions, which have no scores of each image."""
-        record = next((record for name, record in own.items() if parse_measure(name).is_clean), None)
+        record = next((record for one, record in own.items() if parse_measure(one).is_clean), None)
         if record is None or "brier_scores" not in record:
             return None
-        if measure == "calibration/rms" and len(correctness(record)) < FEWEST_FOR_RMS:
+        if str(name) == "calibration/rms" and len(correctness(record)) < FEWEST_FOR_RMS:
             return None
-        return record_key(card.dependencies(None, None, evaluation["card"], measure)), _OF_CLEAN[measure](record)
+        values = name.entry.metric.per_image
+        if isinstance(values, str):
+            values = decoded(record[values], np.float32).astype(np.float64)
+        else:
+            values = values(confidences(record), correctness(record))
+        return record_key(card.dependencies(None, None, evaluation["card"], str(name))), values
 
     def _certified(self, evaluation, own, name):
         """The values of a measure of the certified radii."""

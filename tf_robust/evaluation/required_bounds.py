@@ -5,10 +5,10 @@ import typing
 from collections.abc import Iterable, Mapping
 from xml.etree import ElementTree
 
+from tf_robust.data.shifts import shift_name
 from tf_robust.evaluation.config import EvalConfig
-from tf_robust.evaluation.descriptions import MEASURES, describe
-from tf_robust.evaluation.measure import parse_measure
-from tf_robust.evaluation.required_options import mismatch
+from tf_robust.evaluation.measure import Measure, describe, parse_measure
+from tf_robust.evaluation.metric_table import examples
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import atomic_file
 
@@ -77,7 +77,7 @@ def check_measures(
         if measure in _OTHER_NAMES:
             raise ValueError(f"Unknown measure in {flag}: {measure!r}. Did you mean 'clean', the accuracy on unchanged images?")
         if not describe(measure).meaning:
-            raise unknown(f"measure in {flag}", measure, [name for names in MEASURES.values() for name in names])
+            raise unknown(f"measure in {flag}", measure, [name for names in examples().values() for name in names])
         parsed = parse_measure(measure)
         if parsed.family == "deployed":
             if not deployed:
@@ -87,8 +87,33 @@ def check_measures(
         if named != parsed:
             options = f"adaptation={eval_config.adaptation} and label_fraction={label_fraction:g}"
             raise ValueError(f"Expected {flag} with names of measures of {options}. Received: {measure}. Try: {named}")
-        if message := mismatch(parsed.plain, eval_config):
+        if message := _mismatch(parsed.plain, eval_config):
             raise ValueError(f"Expected {flag} with measures of the chosen options. Received: {message}")
+
+
+def _mismatch(measure: Measure, eval_config: EvalConfig) -> str:
+    """Returns why an evaluation cannot give a measure, for a message; empty if it can, which may depend on the data and the model too."""
+    received: dict[str, list[str]] = {}
+    advice: dict[str, list[str]] = {}
+    for option, needed in measure.entry.needed(eval_config):
+        value, default = (getattr(one, option.name) for one in (eval_config, EvalConfig))
+        values = value if isinstance(value, tuple) else (value,)
+        named = {shift_name(one) if option.name in ("shifts", "ood") else _text(one) for one in values}
+        if value == default if needed is None else not named & {*needed}:
+            received[option.name] = [_text(one) for one in values]
+            wanted = advice.setdefault(option.name, received[option.name] if isinstance(default, tuple) else [])
+            advice[option.name] = [*wanted, needed[0] if needed else option.example]
+    if "severities" in advice:
+        advice["severities"].sort()
+    return f"{measure} with {_flags(received)}. Try: {_flags(advice)}" if advice else ""
+
+
+def _flags(values):
+    return " ".join(f"--{name}={','.join(chosen) or 'none'}" for name, chosen in values.items())
+
+
+def _text(value):
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 class Outcome(typing.TypedDict):

@@ -12,6 +12,7 @@ from tf_robust.attacks.attack import Predict
 from tf_robust.evaluation import boundary
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.measure import parse_measure
+from tf_robust.evaluation.metric_table import METRICS
 from tf_robust.models.outputs import checked_logits
 from tf_robust.ops import image_ops
 from tf_robust.utils import progress
@@ -108,11 +109,13 @@ def record_of(results: ImageResults, keep: bool = False) -> dict:
         "kind": "accuracy",
         "count": len(labels),
         "correct": int(correct.sum()),
-        "rms_calibration_error": metrics.rms_calibration_error(confidences, correct),
-        "expected_calibration_error": metrics.expected_calibration_error(confidences, correct),
-        "brier_score": float(brier.mean()),
-        "negative_log_likelihood": float(likelihoods.mean()),
-        "aurra": metrics.aurra(confidences, correct),
+        **{
+            metric.record_field: metric.compute(confidences, correct)
+            if metric.compute
+            else float(getattr(results, metric.record_field).mean())
+            for metric in METRICS.values()
+            if metric.record_field
+        },
         **({**_per_class(correct, labels), **{name: encoded(of.astype(np.float32)) for name, of in kept.items()}} if keep else {}),
         "which": encoded(np.packbits(correct)),
     }

@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.stats
 
 from tf_robust import attacks, corruptions, metrics
 from tf_robust.attacks.attack import Predict
@@ -200,13 +199,8 @@ def _row(name, kind, changed, clean):
 
 def _separate_row(shifted, clean):
     """The row of other images than the unchanged ones, whose interval is not paired."""
-    low, high = metrics.newcombe_interval(_wilson(shifted), _wilson(clean))
+    low, high = metrics.newcombe_interval(*((one.mean(), *metrics.wilson_interval(one.sum(), len(one))) for one in (shifted, clean)))
     return Row(_SHIFT, _SHIFT, float(shifted.mean()), len(shifted), float(shifted.mean() - clean.mean()), low, high)
-
-
-def _wilson(correct):
-    interval = scipy.stats.binomtest(int(correct.sum()), len(correct)).proportion_ci(method="wilson")
-    return float(correct.mean()), float(interval.low), float(interval.high)
 
 
 def _confidences(logits):

@@ -4,7 +4,7 @@ Accuracies, errors, probabilities and confidences are fractions in [0, 1]. Only 
 (`mean_corruption_error`, `flip_rate`, ...) are in percent, as in the literature.
 """
 
-from tf_robust.metrics.abstention import Threshold, accuracy_threshold, answered, clopper_pearson_lower, examples_needed
+from tf_robust.metrics.abstention import Threshold, accuracy_threshold, answered, examples_needed
 from tf_robust.metrics.calibration import (
     brier_score,
     brier_scores,
@@ -14,7 +14,7 @@ from tf_robust.metrics.calibration import (
     reliability_bins,
     rms_calibration_error,
 )
-from tf_robust.metrics.certification import certified_radii, largest_radius, lower_bound, samples_needed
+from tf_robust.metrics.certification import certified_radii, largest_radius, samples_needed
 from tf_robust.metrics.conformal import aps_scores, conformal_quantile
 from tf_robust.metrics.corruption_error import (
     BAR,
@@ -27,6 +27,7 @@ from tf_robust.metrics.corruption_error import (
     relative_mean_corruption_error,
 )
 from tf_robust.metrics.flips import CIFAR_PERTURBATIONS, PERTURBATIONS, flip_probability, flip_rate, mean_flip_probability, mean_flip_rate
+from tf_robust.metrics.intervals import clopper_pearson_lower, wilson_interval
 from tf_robust.metrics.linearized import aurra_values, expected_calibration_values, rms_calibration_values
 from tf_robust.metrics.open_set import auroc, false_positive_rate, logit_scores, neighbor_scores
 from tf_robust.metrics.paired import mcnemar, newcombe_interval, paired_difference, selected_difference

@@ -15,6 +15,7 @@ import scipy.stats
 from numpy.typing import ArrayLike
 
 from tf_robust.metrics import checks
+from tf_robust.metrics.intervals import clopper_pearson_lower
 
 CONFIDENCE = 0.95
 _PROPOSED = 200  # thresholds
@@ -86,19 +87,6 @@ def examples_needed(accuracy: float, confidence: float = CONFIDENCE) -> int:
         if not 0 < value < 1:
             raise ValueError(f"Expected {name} in (0, 1). Received: {value}")
     return math.ceil(math.log(1 - confidence) / math.log(accuracy) - 1e-9)
-
-
-def clopper_pearson_lower(correct: ArrayLike, count: ArrayLike, confidence: float = CONFIDENCE) -> np.ndarray:
-    """Returns the one-sided lower bound of a probability (Clopper and Pearson, 1934); 0 without successes.
-
-    Args:
-        correct: successes [...], integers.
-        count: trials [...], integers.
-        confidence: of the bound, in (0, 1).
-    """
-    correct, count = np.asarray(correct), np.asarray(count)
-    bound = scipy.stats.beta.ppf(1 - confidence, np.maximum(correct, 1), count - correct + 1)
-    return np.where(correct > 0, bound, 0.0)
 
 
 def answered(confidences: ArrayLike, correct: ArrayLike, threshold: float) -> tuple[int, int]:

@@ -10,17 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.special
 
-
-def lower_bound(hits: npt.ArrayLike, samples: int, alpha: float) -> np.ndarray:
-    """Returns the lower Clopper-Pearson bounds of probabilities, float64 [N], each one-sided with confidence 1 - alpha.
-
-    Args:
-        hits: int [N], number of samples in which the event occurred.
-        samples: number of samples of each.
-        alpha: probability that a bound is too high, in (0, 1).
-    """
-    hits = np.asarray(hits, np.float64)
-    return np.where(hits > 0, scipy.special.betaincinv(np.maximum(hits, 1), samples - hits + 1, alpha), 0.0)
+from tf_robust.metrics.intervals import clopper_pearson_lower
 
 
 def certified_radii(hits: npt.ArrayLike, samples: int, sigma: float, alpha: float) -> np.ndarray:
@@ -32,7 +22,7 @@ def certified_radii(hits: npt.ArrayLike, samples: int, sigma: float, alpha: floa
         sigma: standard deviation of the noise, > 0.
         alpha: probability that a certificate is wrong, for each image.
     """
-    bounds = lower_bound(hits, samples, alpha)
+    bounds = clopper_pearson_lower(hits, samples, 1 - alpha)
     return np.where(bounds > 0.5, sigma * scipy.special.ndtri(np.maximum(bounds, 0.5)), np.nan)
 
 

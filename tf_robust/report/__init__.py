@@ -18,7 +18,7 @@ from tf_robust.report.figures import captioned_images, image_groups, noise_sampl
 from tf_robust.report.html import Additions, Image, to_html
 from tf_robust.report.latex import to_latex
 from tf_robust.report.markdown import to_markdown, to_text
-from tf_robust.report.notes import evaluation_notes, size_notes
+from tf_robust.report.notes import evaluation_notes
 from tf_robust.report.table_types import Evaluation, Paper, PerImage, Table
 from tf_robust.report.tables import aggregate, results, to_frame
 from tf_robust.report.vega import Chart, save_all
@@ -44,7 +44,6 @@ __all__ = [
     "response_rate_curves",
     "results",
     "risk_coverage",
-    "size_notes",
     "to_frame",
     "to_html",
     "to_latex",

@@ -1,6 +1,6 @@
 """Test-time adaptation in the report: accuracies with and without it, side by side."""
 
-from tf_robust.evaluation.descriptions import describe
+from tf_robust.evaluation.measure import describe
 from tf_robust.report.formatting import value, value_uncertainty
 from tf_robust.report.grids import Cell, Grid, Label
 from tf_robust.report.table_types import Entry, Table

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tf_robust.evaluation.descriptions import describe
+from tf_robust.evaluation.measure import describe
 from tf_robust.report.figures import captioned_images
 from tf_robust.report.formatting import value
 from tf_robust.report.grids import Cell, Grid, Label

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from tf_robust.evaluation.descriptions import describe
-from tf_robust.evaluation.measure import parse_measure
+from tf_robust.evaluation.measure import describe, parse_measure
 from tf_robust.report import formatting
 from tf_robust.report.grids import ABSENT, Cell, Grid, Label
 from tf_robust.report.table_types import Entry, Table

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tf_robust.evaluation.descriptions import describe
-from tf_robust.evaluation.measure import parse_measure
+from tf_robust.evaluation.measure import describe, parse_measure
 from tf_robust.report.formatting import spread, spread_caption
 from tf_robust.report.label_placement import SIDES, name_sides
-from tf_robust.report.robustness_measures import kinds_of_robustness
+from tf_robust.report.measure_order import kinds_of_robustness
 from tf_robust.report.table_types import Table
 from tf_robust.report.tables import cells
 from tf_robust.report.vega import Chart, by_row, domain, number, panels, row_axis, row_step

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from tf_robust.evaluation.descriptions import describe
-from tf_robust.evaluation.measure import parse_measure
+from tf_robust.evaluation.measure import describe, parse_measure
 from tf_robust.report.table_types import Difference, Entry, Table
 from tf_robust.report.tables import difference_of, gain, is_clear
 

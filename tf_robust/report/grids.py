@@ -3,8 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from tf_robust.evaluation.descriptions import describe
-from tf_robust.evaluation.measure import CONFIDENCE_FAMILIES, parse_measure
+from tf_robust.evaluation.measure import CONFIDENCE_FAMILIES, describe, parse_measure
 from tf_robust.evaluation.slices import MIN_IMAGES
 from tf_robust.report import formatting
 from tf_robust.report.measure_order import without_adaptation

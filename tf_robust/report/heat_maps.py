@@ -6,8 +6,7 @@ The color scales are readable with color vision deficiencies: viridis, and orang
 from collections.abc import Sequence
 
 from tf_robust import metrics
-from tf_robust.evaluation.descriptions import describe
-from tf_robust.evaluation.measure import Measure, parse_measure
+from tf_robust.evaluation.measure import Measure, describe, parse_measure
 from tf_robust.report.formatting import difference_text
 from tf_robust.report.table_types import Entry, Table
 from tf_robust.report.tables import difference_of

@@ -7,7 +7,7 @@ import importlib.resources
 import pathlib
 from collections.abc import Iterable, Sequence
 
-from tf_robust.evaluation.descriptions import describe
+from tf_robust.evaluation.measure import describe
 from tf_robust.report import adaptation, attacks, confidence, grids, shifts, vega
 from tf_robust.report.grids import ABSENT, Cell, Grid, Label
 from tf_robust.report.table_types import Table

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from tf_robust.evaluation.descriptions import describe
+from tf_robust.evaluation.measure import describe
 from tf_robust.report import adaptation, attacks, confidence, formatting, grids, shifts
 from tf_robust.report.grids import ABSENT, Cell, Grid
 from tf_robust.report.table_types import Table

@@ -154,7 +154,7 @@ def of_confidence(records_by_row: Mapping[str, Mapping[str, dict]]) -> list[Figu
     """
     outcomes, binned = {}, {}
     for row, records in records_by_row.items():
-        groups = evaluation.confidence_measures.groups([one for one in records.values() if "confidence" in one])
+        groups = evaluation.confidence.groups([one for one in records.values() if "confidence" in one])
         if "" in groups and "ece" in groups[""][-1]["confidence"]:
             clean = groups[""][-1]
             outcomes[f"{row}, before scaling"] = evaluation.confidences(clean), evaluation.correctness(clean)

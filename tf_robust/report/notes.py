@@ -1,6 +1,9 @@
-"""Sentences below a table on what its measures depend on, from the cards of the evaluations."""
+"""Sentences below a table on what its measures depend on, from the cards of the evaluations.
 
-from collections.abc import Iterable, Sequence
+A note is a text about one evaluation; equal notes of several rows become one sentence.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tf_robust import metrics
 from tf_robust.evaluation.measure import parse_measure
@@ -9,166 +12,126 @@ from tf_robust.metrics.calibration import BIN_SIZE
 from tf_robust.report.formatting import number_range
 from tf_robust.report.table_types import Evaluation
 
-_CHANGES = {
-    "corruptions": "corruptions",
-    "corruptions_bar": "corruptions",
-    "flips": "perturbations",
-    "un": "noise",
-    "nun": "noise",
-    "robust": "attacks",
-    "fgsm": "attacks",
-    "distance": "attacks",
-    "attack_curves": "attacks",
-    "certified": "noise",
-    "smoothed": "attacks",
-}  # family of measures: what was applied to its images
 _FEW_BINS = 5  # of the RMS calibration error
 
 
-def size_notes(evaluations: Iterable[Evaluation]) -> list[str]:
-    """Returns sentences on the size at which noise, corruptions or attacks were applied to images, where the models take another size."""
-    rows: dict[str, list[str]] = {}
-    for evaluation in evaluations:
-        card = evaluation.get("card") or {}
-        sizes, changed = card.get("sizes"), {parse_measure(row["measure"]).family for row in evaluation["rows"]} & _CHANGES.keys()
-        fit = card.get("data", {}).get("image_fit")
-        if sizes and changed and (fit or sizes["corrupted_at"] != sizes["model_input"]):
-            applied, model_input = ("x".join(map(str, sizes[name])) for name in ("corrupted_at", "model_input"))
-            before = f", to which the image files were resized before ({fit})" if fit else ""
-            after = ", and the images were resized to that after it" if applied != model_input else ""
-            kinds = " and ".join(dict.fromkeys(kind for name, kind in _CHANGES.items() if name in changed))
-            verb = "was" if kinds == "noise" else "were"
-            text = f"{kinds} {verb} applied at {applied} pixels{before}; the network takes {model_input}{after}"
-            rows.setdefault(text, []).append(evaluation["row"])
-    return [f"{', '.join(dict.fromkeys(names))}: {text}." for text, names in rows.items()]
-
-
-def transfer_notes(evaluations: Iterable[Evaluation]) -> list[str]:
-    """Returns a sentence for each model from which attacks were transferred."""
-    rows: dict[str, list[str]] = {}
-    for evaluation in evaluations:
-        if any(parse_measure(row["measure"]).card_family == "robust_transfer" for row in evaluation["rows"]):
-            rows.setdefault(evaluation.get("measuring", {}).get("surrogate", "another model"), []).append(evaluation["row"])
+def evaluation_notes(evaluations: Sequence[Evaluation]) -> list[str]:
+    """Returns sentences on what the measures of evaluations depend on."""
+    of_one = (
+        lambda evaluation: evaluation.get("notes", ()),  # recorded: what was left out
+        _sizes,
+        _classes,
+        _severities,
+        _transfer,
+        _adaptation,
+        _certificates,
+        _abstention,
+        _calibration,
+    )
     return [
-        f"{', '.join(dict.fromkeys(names))}: the transferred attacks (robust/transfer) were computed with the gradients of {surrogate}. "
-        "Their accuracies are not white-box: an attack with the model's own gradients, if it has any, may be stronger."
-        for surrogate, names in rows.items()
+        *_split_note(evaluations),
+        *(sentence for notes in of_one for sentence in _sentences(notes, evaluations)),
+        *_latency_note(evaluations),
     ]
 
 
-def adaptation_notes(evaluations: Iterable[Evaluation]) -> list[str]:
-    """Returns a sentence for each kind of test-time adaptation: the batches that its measures depend on."""
-    rows: dict[str, list[str]] = {}
+def _sentences(notes: Callable[[Evaluation], Iterable[str]], evaluations: Iterable[Evaluation]) -> list[str]:
+    """`ROWS: NOTE.` for each note."""
+    rows: dict[str, dict[str, None]] = {}
     for evaluation in evaluations:
-        if part := (evaluation.get("card") or {}).get("adaptation"):
-            sizes = number_range(part["batch_sizes"])
-            text = (
-                f"the model was adapted to the test images: its batch normalization used the statistics of batches of {sizes} images "
-                f"({part['order']}, {part['classes_per_batch']:.1f} classes per batch on average, the most frequent with "
-                f"{part['largest_class_fraction']:.2f} of the images). "
-                "The measures adapted/... hold for such batches alone, not for single images"
+        for note in notes(evaluation):
+            rows.setdefault(note, {})[evaluation["row"]] = None
+    return [f"{', '.join(names)}: {note}." for note, names in rows.items()]
+
+
+def _card(evaluation: Evaluation) -> dict:
+    return evaluation.get("card") or {}
+
+
+def _sizes(evaluation: Evaluation) -> Iterator[str]:
+    """The size at which images were changed, where the model takes another size."""
+    card = _card(evaluation)
+    sizes, fit = card.get("sizes"), card.get("data", {}).get("image_fit")
+    changes = {parse_measure(row["measure"]).entry.metric.change for row in evaluation["rows"]} - {"", "shifts"}
+    if sizes and changes and (fit or sizes["corrupted_at"] != sizes["model_input"]):
+        applied, model_input = ("x".join(map(str, sizes[name])) for name in ("corrupted_at", "model_input"))
+        before = f", to which the image files were resized before ({fit})" if fit else ""
+        after = ", and the images were resized to that after it" if applied != model_input else ""
+        order = ("corruptions", "perturbations", "noise", "attacks", "Gaussian noise")
+        kinds = " and ".join(sorted(changes, key=order.index))
+        verb = "was" if kinds in ("noise", "Gaussian noise") else "were"
+        yield f"{kinds} {verb} applied at {applied} pixels{before}; the network takes {model_input}{after}"
+
+
+def _classes(evaluation: Evaluation) -> Iterator[str]:
+    """Sets of images on which some of the classes compete."""
+    card = _card(evaluation)
+    sets = {"": card.get("data", {}), **{f" (shift/{name})": part for name, part in card.get("shift", {}).items()}}
+    for name, part in sets.items():
+        if (mask := part.get("class_mask", "none")) != "none":
+            yield f"only {mask} of the model compete{name}; the other outputs are ignored"
+
+
+def _severities(evaluation: Evaluation) -> Iterator[str]:
+    if part := _card(evaluation).get("corruption_means"):
+        yield f"means over corruptions are of severity {', '.join(map(str, part['means_over_severities']))} alone"
+
+
+def _transfer(evaluation: Evaluation) -> Iterator[str]:
+    if any(parse_measure(row["measure"]).card_family == "robust_transfer" for row in evaluation["rows"]):
+        surrogate = evaluation.get("measuring", {}).get("surrogate", "another model")
+        yield (
+            f"the transferred attacks (robust/transfer) were computed with the gradients of {surrogate}. Their accuracies are not "
+            "white-box: an attack with the model's own gradients, if it has any, may be stronger"
+        )
+
+
+def _adaptation(evaluation: Evaluation) -> Iterator[str]:
+    """The batches that measures with test-time adaptation depend on."""
+    if part := _card(evaluation).get("adaptation"):
+        sizes = number_range(part["batch_sizes"])
+        yield (
+            f"the model was adapted to the test images: its batch normalization used the statistics of batches of {sizes} images "
+            f"({part['order']}, {part['classes_per_batch']:.1f} classes per batch on average, the most frequent with "
+            f"{part['largest_class_fraction']:.2f} of the images). "
+            "The measures adapted/... hold for such batches alone, not for single images"
+        )
+
+
+def _certificates(evaluation: Evaluation) -> Iterator[str]:
+    """The noise and the copies that certificates depend on, and the largest radius that they allow."""
+    if part := _card(evaluation).get("certified"):
+        largest = metrics.largest_radius(part["samples"], part["sigma"], part["alpha"])
+        yield (
+            f"certified accuracy holds for the smoothed model with noise of standard deviation {part['sigma']:g} (smoothing_sigma), "
+            f"with confidence {1 - part['alpha']:g} for each image, from {part['selection']:,} noisy copies that select the class and "
+            f"{part['samples']:,} that bound its probability; no l2 radius above {largest:.2f} can be certified with these"
+        )
+
+
+def _abstention(evaluation: Evaluation) -> Iterator[str]:
+    if any(row["measure"] == "certified/abstained" and row["value"] == 1 for row in evaluation["rows"]):
+        yield ABSTAINS
+
+
+def _calibration(evaluation: Evaluation) -> Iterator[str]:
+    """The number of images, where it gives the RMS calibration error few bins."""
+    for row in evaluation["rows"]:
+        is_rms, count = str(parse_measure(row["measure"]).plain) == "calibration/rms", row.get("count")
+        if is_rms and count and count < _FEW_BINS * BIN_SIZE:
+            yield (
+                f"the RMS calibration error is that of bins of {BIN_SIZE} images. {count:,} images give {max(1, count // BIN_SIZE)}, "
+                "in which errors of different confidences cancel: it may be too low"
             )
-            rows.setdefault(text, []).append(evaluation["row"])
-    return [f"{', '.join(dict.fromkeys(names))}: {text}." for text, names in rows.items()]
 
 
-def class_notes(evaluations: Iterable[Evaluation]) -> list[str]:
-    """Returns a sentence for each set of images on which only some of the model's classes compete."""
-    rows: dict[str, list[str]] = {}
-    for evaluation in evaluations:
-        card = evaluation.get("card") or {}
-        sets = {"": card.get("data", {}), **{f" (shift/{name})": part for name, part in card.get("shift", {}).items()}}
-        for name, part in sets.items():
-            if (mask := part.get("class_mask", "none")) != "none":
-                rows.setdefault(f"only {mask} of the model compete{name}; the other outputs are ignored", []).append(evaluation["row"])
-    return [f"{', '.join(dict.fromkeys(names))}: {text}." for text, names in rows.items()]
-
-
-def severity_notes(evaluations: Iterable[Evaluation]) -> list[str]:
-    """Returns a sentence where means over corruptions are of other severities than 1 to 5."""
-    rows: dict[str, list[str]] = {}
-    for evaluation in evaluations:
-        if part := (evaluation.get("card") or {}).get("corruption_means"):
-            rows.setdefault(", ".join(map(str, part["means_over_severities"])), []).append(evaluation["row"])
-    return [f"{', '.join(dict.fromkeys(names))}: means over corruptions are of severity {text} alone." for text, names in rows.items()]
-
-
-def certificate_notes(evaluations: Iterable[Evaluation]) -> list[str]:
-    """Returns a sentence on the noise and the copies that certificates depend on, and on the largest radius that they allow."""
-    rows: dict[str, list[str]] = {}
-    for evaluation in evaluations:
-        if part := (evaluation.get("card") or {}).get("certified"):
-            largest = metrics.largest_radius(part["samples"], part["sigma"], part["alpha"])
-            text = (
-                f"certified accuracy holds for the smoothed model with noise of standard deviation {part['sigma']:g} (smoothing_sigma), "
-                f"with confidence {1 - part['alpha']:g} for each image, from {part['selection']:,} noisy copies that select the class and "
-                f"{part['samples']:,} that bound its probability; no l2 radius above {largest:.2f} can be certified with these"
-            )
-            rows.setdefault(text, []).append(evaluation["row"])
-    return [f"{', '.join(dict.fromkeys(names))}: {text}." for text, names in rows.items()]
-
-
-def abstention_notes(evaluations: Iterable[Evaluation]) -> list[str]:
-    """Returns a sentence for each model whose smoothed model abstains on all images."""
-    rows = [
-        evaluation["row"]
-        for evaluation in evaluations
-        if any(row["measure"] == "certified/abstained" and row["value"] == 1 for row in evaluation["rows"])
-    ]
-    return [f"{row}: {ABSTAINS}." for row in dict.fromkeys(rows)]
-
-
-def calibration_notes(evaluations: Iterable[Evaluation]) -> list[str]:
-    """Returns a sentence for each number of images that gives the RMS calibration error few bins."""
-    rows: dict[int, list[str]] = {}
-    for evaluation in evaluations:
-        for row in evaluation["rows"]:
-            is_rms = str(parse_measure(row["measure"]).plain) == "calibration/rms"
-            if is_rms and (row.get("count") or _FEW_BINS * BIN_SIZE) < _FEW_BINS * BIN_SIZE:
-                rows.setdefault(row["count"], []).append(evaluation["row"])
-    return [
-        f"{', '.join(dict.fromkeys(names))}: the RMS calibration error is that of bins of {BIN_SIZE} images. {count:,} images give "
-        f"{max(1, count // BIN_SIZE)}, in which errors of different confidences cancel: it may be too low."
-        for count, names in rows.items()
-    ]
-
-
-def latency_notes(evaluations: Iterable[Evaluation]) -> list[str]:
-    """Returns a sentence on how latencies were measured, with the CPUs."""
+def _latency_note(evaluations: Iterable[Evaluation]) -> list[str]:
     timed = [one for one in evaluations if any(row["measure"] == "deployed/milliseconds" for row in one["rows"])]
     cpus = ", ".join(dict.fromkeys(one.get("cpu", "an unknown CPU") for one in timed))
     return [f"Latency: one image, one thread, median over calls, {cpus}."] if timed else []
 
 
-def own_notes(evaluations: Iterable[Evaluation]) -> list[str]:
-    """Returns the notes that evaluations have recorded: what was left out."""
-    rows: dict[str, list[str]] = {}
-    for evaluation in evaluations:
-        for note in evaluation.get("notes", ()):
-            rows.setdefault(note, []).append(evaluation["row"])
-    return [f"{', '.join(dict.fromkeys(names))}: {note}." for note, names in rows.items()]
-
-
-def split_notes(evaluations: Sequence[Evaluation]) -> list[str]:
-    """Returns a sentence if all values are those of validation images."""
+def _split_note(evaluations: Sequence[Evaluation]) -> list[str]:
     if {evaluation.get("split") for evaluation in evaluations} != {"validation"}:
         return []
     return ["All values are those of validation images, on which settings are chosen, not of test images."]
-
-
-def evaluation_notes(evaluations: Sequence[Evaluation]) -> list[str]:
-    """Returns sentences on what the measures of evaluations depend on."""
-    kinds = (
-        split_notes,
-        own_notes,
-        size_notes,
-        class_notes,
-        severity_notes,
-        transfer_notes,
-        adaptation_notes,
-        certificate_notes,
-        abstention_notes,
-        calibration_notes,
-        latency_notes,
-    )
-    return [note for notes_of in kinds for note in notes_of(evaluations)]

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Sequence
 
 from tf_robust import metrics
-from tf_robust.evaluation.descriptions import describe
-from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_measure
+from tf_robust.evaluation.measure import describe, parse_measure
 from tf_robust.report.formatting import interval, number_range, paired_interval, value
-from tf_robust.report.robustness_measures import kinds_of_robustness
+from tf_robust.report.measure_order import KINDS, kind_of_images, kinds_of_robustness
 from tf_robust.report.table_types import Entry, Table
 from tf_robust.report.tables import cells, difference_of, gain, is_clear, t_interval, with_simultaneous_intervals
 
@@ -295,20 +294,12 @@ def _is_below(table: Table, entry: Entry, clean: Entry) -> bool:
 def _worst_of_kinds(own: dict[str, Entry]) -> list[Entry]:
     """The lowest accuracy on corrupted, noisy, attacked and shifted images, the lowest first; of corruptions also the worst group."""
     groups = {f"corruptions/{group}" for group in metrics.GROUPS}
-    kinds = [
-        [e for m, e in own.items() if m in groups],
-        [e for m, e in own.items() if _is_of_corruptions(parse_measure(m)) and m not in groups],
-        [e for m, e in own.items() if parse_measure(m).family in ("un", "nun")],
-        [e for m, e in own.items() if parse_measure(m).family in ("robust", "fgsm", "attack_curves")],
-        [e for m, e in own.items() if parse_measure(m).family == "shift"],
-    ]
-    accuracies = [[entry for entry in kind if describe(entry["measure"]).images] for kind in kinds]
-    return sorted((min(kind, key=_quality) for kind in accuracies if kind), key=_quality)
-
-
-def _is_of_corruptions(measure: Measure) -> bool:
-    """Whether it is a mean over severities."""
-    return measure.family in CORRUPTION_FAMILIES and measure.severity is None
+    kinds: dict[str, list[Entry]] = {kind: [] for kind in ("groups", *KINDS)}
+    for measure, entry in own.items():
+        kind = kind_of_images(measure)
+        if kind and (kind != "corruptions" or parse_measure(measure).severity is None):  # a mean over severities
+            kinds["groups" if measure in groups else kind].append(entry)
+    return sorted((min(kind, key=_quality) for kind in kinds.values() if kind), key=_quality)
 
 
 def _with_interval(entry: Entry) -> str:

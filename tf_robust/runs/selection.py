@@ -13,26 +13,12 @@ from tf_robust.configs.train import TrainConfig
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_subset
 from tf_robust.evaluation import EvalConfig, EvaluationSet, Measure
-from tf_robust.evaluation.descriptions import describe
+from tf_robust.evaluation.measure import CLEAN
+from tf_robust.evaluation.metric_table import METRICS, find_metric
 from tf_robust.training.selection import Selection
 
-# {family of a measure: the evaluation that it is of}; clean and bal are the same measure, of different data
-_EVALUATIONS = {
-    "clean": "clean",
-    "bal": "clean",
-    "un": "noise",
-    "nun": "noise",
-    "corruptions": "corruptions",
-    "flips": "perturbations",
-    "calibration": "calibration",
-    "aurra": "calibration",
-    "robust": "adversarial",
-    "fgsm": "adversarial",
-    "distance": "attack_curves",
-    "attack_curves": "attack_curves",
-}
-
-
+# with measures by which an epoch can be chosen
+_EVALUATIONS = ("clean", "noise", "corruptions", "perturbations", "calibration", "adversarial", "attack_curves")
 _REPLACED: dict[str, typing.Any] = {
     "subset": 0,
     "corrupted_dir": "",
@@ -72,7 +58,7 @@ def selection_of(
     if 0 < config.select_images < len(validation):
         validation = stratified_subset(validation, config.select_images)
     wanted = dataclasses.replace(
-        evaluation.parse_measure(name), family=evaluation.clean_name(validation) if name in ("clean", "bal") else name.split("/")[0]
+        evaluation.parse_measure(name), family=evaluation.clean_name(validation) if name in CLEAN else name.split("/")[0]
     )
     return Selection(
         str(wanted),
@@ -87,7 +73,7 @@ def options_of(config: TrainConfig) -> tuple[str, ...]:
     """Returns the options of the evaluation on which the choice of the best epoch depends; none without a choice."""
     if not config.select and not config.early_stopping:
         return ()
-    chosen_by = _EVALUATIONS[check_measure(config.select or "clean").partition("/")[0]]
+    chosen_by = _evaluation(check_measure(config.select or "clean"))
     return tuple(name for name in evaluation.options_of(chosen_by) if name not in _UNUSED)
 
 
@@ -97,12 +83,18 @@ def check_measure(name: str) -> str:
     Raises:
         ValueError: it cannot, or is unknown.
     """
-    if name.partition("/")[0] not in _EVALUATIONS or not describe(name).meaning:
+    if _evaluation(name) not in _EVALUATIONS:
+        families = dict.fromkeys(one.family for one in METRICS.values() if {*one.evaluations} & {*_EVALUATIONS})
         raise ValueError(
-            f"Expected select to name a measure, of: {', '.join(_EVALUATIONS)}; such as un or corruptions/mean15. Received: {name!r}. "
+            f"Expected select to name a measure, of: {', '.join(families)}; such as un or corruptions/mean15. Received: {name!r}. "
             "Try: tf-robust list measures"
         )
     return name
+
+
+def _evaluation(name: str) -> str:
+    """Returns the evaluation of a measure; empty if it has none."""
+    return next(iter(find_metric(name).metric.evaluations), "")
 
 
 def _measure(
@@ -112,7 +104,7 @@ def _measure(
     radii = EvalConfig.attack_radii if wanted.family == "distance" else eval_config.attack_radii  # distances depend on none
     options = dataclasses.replace(
         eval_config,
-        evaluations=(_EVALUATIONS[wanted.family],),
+        evaluations=(_evaluation(str(wanted)),),
         attack_radii=radii,
         **_REPLACED,
     )
