@@ -29,7 +29,6 @@ OBJECTS = [
     ("corrupted_datasets", "Writing", "corrupted_datasets.WriterConfig"),
     ("models", "around", "models.from_backbone"),
     ("models", "start", "models.load_encoder"),
-    ("data", "open_corrupted", "corrupted_datasets.reader.open_corrupted"),
     ("saved_models.loading", "Interface", "saved_models.loading.ModelInterface"),
     ("experiments.config", "Settings", "experiments.config.TrainConfig"),
 ]
@@ -50,7 +49,7 @@ def test_a_renamed_object_works_with_a_warning(package, old, new):
 
 
 def test_every_moved_name_exists():
-    for name in ("", ".evaluation", ".methods", ".attacks", ".corrupted_datasets", ".models", ".data"):
+    for name in ("", ".evaluation", ".methods", ".attacks", ".corrupted_datasets", ".models"):
         module = importlib.import_module(f"tf_robust{name}")
         for old in inspect.getclosurevars(getattr(module, "_moved", module.__getattr__)).nonlocals["names"]:
             with pytest.warns(DeprecationWarning):

@@ -207,7 +207,7 @@ def test_a_fraction_of_images_in_memory_is_for_the_fit():
     ("mnist", None, 0.1, 0.1),  # not known
 ])  # fmt: skip
 def test_validation_images_are_not_those_of_the_training(name, recorded, given, expected, monkeypatch):
-    monkeypatch.setattr(data.sources.tfds_sets, "has_validation", lambda name, data_dir, fraction: fraction > 0)
+    monkeypatch.setattr(data.tfds_sets, "has_validation", lambda name, data_dir, fraction: fraction > 0)
     flags = {} if recorded is None else {"validation_fraction": recorded}
     model = types.SimpleNamespace(path="model", card={"data": "digits" if name == "digits" else "mnist", "flags": flags})
     config = DataConfig(data=name, validation_fraction=given)

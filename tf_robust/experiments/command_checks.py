@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from absl.flags import FlagValues
 
+from tf_robust.data.kinds import DATA_KINDS, kind_of, path_of
 from tf_robust.experiments import flag_index
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.flags import FLAGS_HOME, data_of, flag_names
@@ -103,9 +104,9 @@ def _unknown_name(flag, name, known):
 
 def _check_data(flag, name, data_dir):
     """Raises ValueError for a misspelled data set. Others may exist: TFDS looks them up."""
-    base = re.split(r"[:/]", name, maxsplit=1)[0]
-    if base in ("csv", "npz", "hf") and ":" in name:
-        return _check_data_file(flag, base, os.path.expanduser(name.partition(":")[2]))
+    base, kind = re.split(r"[:/]", name, maxsplit=1)[0], kind_of(name)
+    if kind.has_path and not kind.class_folders:
+        return _check_data_file(flag, base, path_of(name))
     folder = name.removeprefix("folder:")
     near_folders = near(os.path.basename(folder), [entry for entry in _entries(os.path.dirname(folder)) if "." not in entry])
     if near_folders and not os.path.isdir(os.path.expanduser(folder)) and (base == "folder" or base not in flag_index.data_names()):
@@ -120,15 +121,18 @@ def _check_data(flag, name, data_dir):
         )
 
 
-def _check_data_file(flag, kind, path):
+def _check_data_file(flag, key, path):
     """Raises an error for a missing file, or a missing package for its kind."""
-    if kind == "hf" and importlib.util.find_spec("datasets") is None:
-        raise ValueError(f"Expected the package datasets for --{flag}=hf:{path}. Not installed. Try: pip install 'tf_robust[datasets]'")
-    if kind == "hf" or os.path.isfile(path):
+    kind = DATA_KINDS[key]
+    if kind.package and importlib.util.find_spec(kind.package) is None:
+        raise ValueError(
+            f"Expected the package {kind.package} for --{flag}={key}:{path}. Not installed. Try: pip install 'tf_robust[{kind.package}]'"
+        )
+    if not kind.suffix or os.path.isfile(path):
         return
     nearest = near(os.path.basename(path), _entries(os.path.dirname(path)))
-    hint = f" Did you mean --{flag}={kind}:{os.path.join(os.path.dirname(path), nearest[0])}?" if nearest else ""
-    raise FileNotFoundError(f"Expected a file for --{flag}={kind}:FILE. Not found: {path}.{hint}")
+    hint = f" Did you mean --{flag}={key}:{os.path.join(os.path.dirname(path), nearest[0])}?" if nearest else ""
+    raise FileNotFoundError(f"Expected a file for --{flag}={key}:FILE. Not found: {path}.{hint}")
 
 
 def check_installed(values: FlagValues) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from absl.flags import FlagValues
 
-from tf_robust.data import UNSPLIT, is_unsplit
+from tf_robust.data import UNSPLIT, has_splits
 from tf_robust.evaluation import EvalConfig, Measure
 from tf_robust.experiments import measuring, model_evaluation
 from tf_robust.experiments.commands import command
@@ -94,7 +94,7 @@ def _check_required(values: FlagValues, name: str, eval_config: EvalConfig, labe
 def _with_split(given: EvaluationData, model: EvaluatedModel) -> EvaluationData:
     """Returns data with the split that all formats are evaluated on, and prints a note if the user chose none and the data have none."""
     card = read_card(model.path)
-    if is_unsplit(given.config.data) and given.eval_config.evaluation_split != UNSPLIT:
+    if not has_splits(given.config.data) and given.eval_config.evaluation_split != UNSPLIT:
         given = dataclasses.replace(given, config=with_validation_of_card(card, model.path, given.config))
     if model.values["evaluation_split"].present:
         return given

@@ -13,11 +13,11 @@ import json
 import sys
 import typing
 
+from tf_robust.data.kinds import DATA_KINDS
 from tf_robust.utils.hyperparameters import Parameter, parameters
 
 _FILE = "flag_index.json"
 _DATA_FILE = "tfds_names.json"  # {"version": of TFDS, "names": [...]}
-_EMBEDDED = ("synthetic_digits", "digits", "toy", "toy_band", "synthetic_mnist")
 _KINDS = {
     "bool": bool,
     "int": int,
@@ -51,7 +51,7 @@ def known_values() -> dict[str, list[str]]:
 
 def data_names() -> set[str]:
     """Returns the names of the embedded data sets, and of those of TFDS as recorded."""
-    return {*_EMBEDDED, *_recorded(_DATA_FILE)["names"]}
+    return {*(name for name, kind in DATA_KINDS.items() if kind.form == name), *_recorded(_DATA_FILE)["names"]}
 
 
 def knows_all_data() -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from absl import flags
 
+from tf_robust.data.kinds import DATA_KINDS
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.flag_index import data_names, flag_parameters
 from tf_robust.experiments.launchers import LAUNCHERS
@@ -22,7 +23,6 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # folder with flags/: the package of a wheel, or the root of a checkout
 FLAGS_HOME = _PACKAGE if os.path.isdir(os.path.join(_PACKAGE, "flags")) else os.path.dirname(_PACKAGE)
 MODES = ("run", "suite", "train", "evaluate", "corrupt", "report", "serve")  # of the previous version
-_DATA_FILES = {".csv": "csv:", ".npz": "npz:"}
 SECTIONS = ("data", "models", "methods", "views", "corruptions", "attacks", "measures", "zoo", "suites")
 
 
@@ -254,7 +254,10 @@ def data_of(name: str | os.PathLike) -> str:
     existing = os.path.expanduser(path)
     if not known and os.path.isdir(existing):
         return f"folder:{path.rstrip(os.sep) or path}"
-    return _DATA_FILES.get(os.path.splitext(path)[1], "") + path if not known and os.path.isfile(existing) else path
+    if known or not os.path.isfile(existing):
+        return path
+    suffix = os.path.splitext(path)[1]
+    return next((f"{key}:{path}" for key, kind in DATA_KINDS.items() if suffix and kind.suffix == suffix), path)
 
 
 class _FiniteParser(flags.FloatParser):

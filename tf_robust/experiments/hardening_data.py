@@ -97,7 +97,7 @@ def parts_of(
         ValueError: a class has fewer than two training images, images given for validation or test have other channels or classes, or too
             few images of the new conditions.
     """
-    unsplit = given.images is not None or data.is_unsplit(given.config.data)
+    unsplit = given.images is not None or not data.has_splits(given.config.data)
     split = unsplit and (validation is None or test is None)
     parts = _parts_of_one_set(given, validation, test) if unsplit else _splits(given, validation, test)
     for name, one in (("validation", validation), ("test", test)):
@@ -182,7 +182,7 @@ def fraction_held_out(
         validation: as in `parts_of`.
         test: as in `parts_of`.
     """
-    if given.images is not None or validation is not None or test is not None and data.is_unsplit(given.config.data):
+    if given.images is not None or validation is not None or test is not None and not data.has_splits(given.config.data):
         return None
     known = fraction_not_trained_on(start.card, given.config.data)
     held_out = given.config.validation_fraction or HELD_OUT

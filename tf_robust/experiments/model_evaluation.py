@@ -10,7 +10,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tf_robust import evaluation
-from tf_robust.data import UNSPLIT, is_unsplit
+from tf_robust.data import UNSPLIT, has_splits
 from tf_robust.data.source import Source
 from tf_robust.experiments import figures
 from tf_robust.experiments.config import UNRECORDED_FLAGS
@@ -217,7 +217,7 @@ def _for_model(data, classifier, split_chosen):
     """The data with the image size, the classes and the validation fraction of a model, and with all images of data without splits."""
     data = data if split_chosen else with_default_split(data, classifier.card)
     fits = data.eval_config.needs_validation_set and data.validation_images is None
-    divided = data.eval_config.evaluation_split != UNSPLIT and is_unsplit(data.config.data)
+    divided = data.eval_config.evaluation_split != UNSPLIT and not has_splits(data.config.data)
     held_out = data.images is None and (fits or divided)
     return dataclasses.replace(
         data,

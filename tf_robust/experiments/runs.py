@@ -71,7 +71,7 @@ def runs_of(values: flags.FlagValues, row: str, shown_as: str = "") -> list[Run]
     owners = _owners()
     for run in runs:
         run.ignored = {name: f"it belongs to {owner}" for name, owner in owners.items() if values[name].present and name not in used}
-        if values["validation_fraction"].present and data.has_fixed_splits(data_config.data):
+        if values["validation_fraction"].present and data.kind_of(data_config.data).fixed_splits:
             run.ignored["validation_fraction"] = f"{data_config.data} has a validation split of its own"
         run.ignored |= {name: f"it belongs to {owner}" for name, owner in _unused(config).items() if _differs(values[name])}
     return runs
