@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tests.test_cli import draw_little
 from tf_robust import api, cli, corruptions, methods
+from tf_robust.data import kinds
 from tf_robust.experiments import commands
 
 DOCS = os.path.join(cli.ROOT, "docs")
@@ -35,6 +36,7 @@ def run(name):
 def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(methods, "METHODS", dict(methods.METHODS))
+    monkeypatch.setattr(kinds, "DATA_KINDS", dict(kinds.DATA_KINDS))
 
 
 @pytest.fixture(autouse=True)
@@ -96,6 +98,7 @@ def test_extend():
     assert names["result"].evaluation["method"] == "confidence_penalty" and names["result"].values["clean"] > 0.15
     np.testing.assert_allclose(names["worse"][0, 0, 0], [0.8, 0.5, 0.2], rtol=1e-6)
     assert names["rows"][0].count == 30
+    assert [len(part) for part in names["parts"]] == [18, 6, 6]
 
 
 def test_a_method_in_a_keras_script(tmp_path):

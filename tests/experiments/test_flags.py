@@ -110,7 +110,7 @@ def test_options_of_an_evaluation_without_effect_are_reported(given, messages, c
 @pytest.mark.parametrize("given, names", [
     ("--method=fcl --fcl_k=9 --data=digits --epochs=3 --weight_decay=0.1", "--epochs, --fcl_k, --method, --weight_decay"),
     ("--data=digits --seed=2 --subset=5 --train_examples=9 --label_fraction=0.5 --validation_fraction=0.5 --attack=pgd", ""),
-    ("--data=digits --corruptions=fog --budget=7m --evaluations=corruptions", "--budget, --corruptions"),
+    ("--data=digits --corruptions=fog --chunk_size=5 --budget=7m --evaluations=corruptions", "--budget, --chunk_size"),
 ])  # fmt: skip
 def test_options_of_training_are_reported_where_nothing_is_trained(given, names, caplog):
     warn_of_training_options(parse_arguments(given.split()), "an evaluation")

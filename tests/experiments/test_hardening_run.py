@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import tf_robust as tfr
 from tests.test_cli import little_drawn, main  # noqa: F401
-from tf_robust import corruptions, data
+from tf_robust import corruptions, data, metrics
 from tf_robust.configs import DataConfig
 from tf_robust.evaluation import EvalConfig
 from tf_robust.experiments import hardening_proof, hardening_run, workdir
@@ -104,7 +104,7 @@ def test_a_model_becomes_more_robust_on_images_never_used_before(hardened):
     before, after = result.values["corruptions/mean15"]
     assert after > before
     images, labels = _images(1000, 3)  # the search had others
-    names = [corruption.name for corruption in corruptions.BENCHMARK]
+    names = metrics.BENCHMARK
     corrupted = [corruptions.corrupt(images[i::15] / np.float32(255), name, 4, 1).numpy() for i, name in enumerate(names)]
     images, labels = 255 * np.concatenate(corrupted), np.concatenate([labels[i::15] for i in range(15)])
     original = keras.saving.load_model(result.trainable.classifier.path, compile=False)

@@ -1,7 +1,7 @@
 """Names and meanings of accuracies: on clean, noisy, corrupted, shifted and attacked images; see `descriptions`."""
 
 from tf_robust import metrics
-from tf_robust.corruptions import RATE
+from tf_robust.corruptions import CORRUPTIONS, RATE
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure
 
 _FRACTION = "Fraction, 0 to 1"
@@ -93,7 +93,7 @@ def _corrupted(measure: Measure) -> tuple[str, str, str] | None:
         listed = f" ({', '.join(map(words, members))})" if name in metrics.GROUPS else f" ({len(members)} kinds)"
         images = f"images with {name} corruptions" if name in metrics.GROUPS else "corrupted images"
         return _MEANS[name], images, f"{listed}, mean over kinds and severities"
-    if name in (_BAR if measure.family == "corruptions_bar" else metrics.BENCHMARK + metrics.EXTRA):
+    if name in (_BAR if measure.family == "corruptions_bar" else CORRUPTIONS):
         at = "" if measure.severity is None else f", severity {measure.severity}"
         how = ", mean over severities" if measure.severity is None else f" {measure.severity} of 5"
         images = f"images corrupted by {words(name)}"

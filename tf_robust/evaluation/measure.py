@@ -13,6 +13,7 @@ LABEL_FRACTION = "label_fraction_"
 ADAPTED = "adapted"
 CLEAN = ("clean", "bal")
 CORRUPTION_FAMILIES = ("corruptions", "corruptions_bar")
+_CORRUPTION_MEANS = (*metrics.MEANS, "mean", "mce", "relative_mce", "calibration_rms")
 CONFIDENCE_FAMILIES = ("calibrated", "abstention", "conformal")  # fitted on validation images
 OOD_SCORES = ("max_logit", "energy", "knn")  # besides the largest probability
 _FLIP_RATES = ("mfr", "mfr_without_noise", "rate")
@@ -132,7 +133,9 @@ class Measure:
             return self.name != "failed"
         if self.family == "flips" and self.name.startswith("rate/"):
             return True
-        return self.family in (*CORRUPTION_FAMILIES, "flips") and self.name in _members()
+        if self.family in CORRUPTION_FAMILIES:
+            return bool(self.name) and self.name not in _CORRUPTION_MEANS
+        return self.family == "flips" and self.name in (*metrics.PERTURBATIONS, *metrics.CIFAR_PERTURBATIONS)
 
     @property
     def is_fitted(self) -> bool:
@@ -175,9 +178,3 @@ def parse_measure(text: str) -> Measure:
         name, _, last = name.rpartition("/")
         severity = int(last)
     return Measure(family, name, severity, label_fraction=fraction, adapted=adapted)
-
-
-@functools.cache
-def _members() -> frozenset[str]:
-    bar = (name for names in metrics.BAR.values() for name in names)
-    return frozenset((*metrics.BENCHMARK, *metrics.EXTRA, *bar, *metrics.PERTURBATIONS, *metrics.CIFAR_PERTURBATIONS))

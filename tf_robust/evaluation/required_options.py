@@ -98,7 +98,9 @@ def _nun(measure, eval_config):
 
 
 def _corruptions(measure, eval_config):
-    options = [_evaluation("corruptions")]
+    chosen = eval_config.corruptions or metrics.MEANS["mean19"]
+    members = metrics.MEANS.get(measure.name, (measure.name,) if measure.is_member else metrics.BENCHMARK)
+    options = [_evaluation("corruptions"), *(Option("corruptions", (name,)) for name in members if name not in chosen)]
     if measure.severity is not None:
         return [*options, _severity_of(measure)]
     if measure.name in ("mce", "relative_mce"):

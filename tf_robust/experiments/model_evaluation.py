@@ -209,7 +209,7 @@ def recorded(eval_config: evaluation.EvalConfig) -> dict:
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in dataclasses.asdict(eval_config).items()
-        if name not in UNRECORDED_FLAGS
+        if name not in UNRECORDED_FLAGS and (value or name != "corruptions")  # as before there was a choice
     }
 
 

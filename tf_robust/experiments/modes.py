@@ -154,7 +154,7 @@ def corrupt(values: flags.FlagValues, _: Sequence[str]) -> None:
     source, eval_config = given.evaluation_source(), run.eval_config
     shape = source.image_shape
     corruption_config = corrupted_datasets.CorruptionConfig(
-        values.seeds[0] if values["seeds"].present else evaluation.NOISE_SEED,
+        values.seeds[0] if values["seeds"].present else evaluation.SEED,
         eval_config.constants(shape),
         eval_config.protocol(shape),
         eval_config.frost_dir or None,

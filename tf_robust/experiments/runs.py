@@ -132,6 +132,7 @@ def warn_of_training_options(values: flags.FlagValues, purpose: str) -> None:
     """
     ignored = {*parameters(TrainConfig), *parameters(Method), *_owners()} - {"strategy"}
     ignored |= {*parameters(corrupted_datasets.WriterConfig), *(parameters(HardenConfig) if purpose != "hardening" else ())}
+    ignored -= {*parameters(evaluation.EvalConfig)}
     if given := [name for name in sorted(ignored) if name in values and values[name].present]:
         logging.warning("No effect on %s: %s", purpose, ", ".join(f"--{name}" for name in given))
 
