@@ -204,7 +204,7 @@ def harden(
     if isinstance(model, (str, os.PathLike)):
         check_format(model)
     if isinstance(model, loading.Classifier) and isinstance(model.loaded, keras.Model):  # the search changes its weights
-        exists = os.path.exists(model.path) or model.path.partition(":")[0] in formats.PREFIXES
+        exists = os.path.exists(model.path) or model.path.partition(":")[0] in formats.prefixes()
         model = (
             loading.load_classifier(model.path, model.interface) if exists else loading.classifier_of(_copy(model.loaded), model.interface)
         )

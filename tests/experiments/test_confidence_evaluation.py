@@ -14,7 +14,7 @@ from tf_robust import api, data, evaluation, metrics
 from tf_robust.configs import DataConfig
 from tf_robust.data.subsets import three_ways, without_validation
 from tf_robust.experiments.model_checks import with_validation_of_card
-from tf_robust.saved_models import deployed_files
+from tf_robust.saved_models import formats
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
 
 CLASSES = 3
@@ -116,7 +116,7 @@ def test_files_of_the_calibrated_model_contain_the_scaling(tmp_path, monkeypatch
     expected = load_classifier("zoo:digits/lenet_augmix")(images) * np.float32(fitted["scale"]) + np.float32(fitted["bias"])
     largest = np.abs(expected).max()
     for name in ("tflite", "tflite_int8", "onnx", "savedmodel"):
-        path = os.path.join("files", deployed_files.FILES[name])
+        path = os.path.join("files", formats.FORMATS[name].file)
         model = load_classifier(path, ModelInterface(outputs="logits"))
         np.testing.assert_allclose(model(images), expected, atol=largest * (0.05 if name == "tflite_int8" else 1e-5))
         assert model.card["confidence"]["scale"] == fitted["scale"]

@@ -15,7 +15,7 @@ from tf_robust.data.kinds import DATA_KINDS, kind_of, path_of
 from tf_robust.experiments import flag_index
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.flags import FLAGS_HOME, data_of, flag_names
-from tf_robust.saved_models import deployed_files
+from tf_robust.saved_models import formats
 from tf_robust.utils.errors import unknown
 
 _PACKAGES = (
@@ -29,7 +29,6 @@ _PACKAGES = (
     ("tracker", "mlflow", "mlflow", "'tf_robust[mlflow]'"),
 )
 _SHIFT = "shift="  # of --target, before the name of data
-_MODEL_SUFFIXES = (".keras", ".h5", ".hdf5", ".tflite", ".onnx", ".pt", ".pth", ".torchscript")
 
 
 def near(word: str, known: Iterable[str]) -> list[str]:
@@ -154,22 +153,22 @@ def check_formats(name: str, values: FlagValues) -> None:
     Raises:
         ValueError: an unknown format, a missing package, or a command without formats.
     """
-    formats = values.formats
-    if formats and name not in ("export", "evaluate", "attack"):
-        raise ValueError(f"--formats has no effect on {name}. Try: tf-robust export MODEL --formats={','.join(formats)}")
-    if name == "export" and not formats:
-        raise ValueError(f"Expected --formats, of: {', '.join(deployed_files.FILES)}. Received: none")
-    for one in formats:
-        if one not in deployed_files.FILES:
-            raise unknown("value of --formats", one, deployed_files.FILES)
-        extra, modules = deployed_files.packages(one)
+    chosen = values.formats
+    if chosen and name not in ("export", "evaluate", "attack"):
+        raise ValueError(f"--formats has no effect on {name}. Try: tf-robust export MODEL --formats={','.join(chosen)}")
+    if name == "export" and not chosen:
+        raise ValueError(f"Expected --formats, of: {', '.join(formats.files())}. Received: none")
+    for one in chosen:
+        if one not in formats.files():
+            raise unknown("value of --formats", one, formats.files())
+        extra, modules = formats.FORMATS[one].extra, formats.FORMATS[one].packages
         if missing := [module for module in modules if importlib.util.find_spec(module) is None]:
             raise ValueError(
                 f"Expected the packages {', '.join(modules)} for --formats={one}. Not installed: {', '.join(missing)}. "
                 f"Try: pip install 'tf_robust[{extra}]', or --formats without {one}"
             )
-    if formats:
-        deployed_files.check_convertible(values.saved_model)
+    if chosen:
+        formats.check_convertible(values.saved_model)
 
 
 def check_model(name: str, values: FlagValues) -> None:
@@ -186,7 +185,7 @@ def check_model(name: str, values: FlagValues) -> None:
         nearest = near(os.path.basename(path), _entries(os.path.dirname(path)))
         hint = f" Did you mean {os.path.join(os.path.dirname(path), nearest[0])!r}?" if nearest else ""
         raise FileNotFoundError(
-            f"Expected a model: a file *{', *'.join(_MODEL_SUFFIXES)}, a SavedModel folder (with saved_model.pb), zoo:NAME, "
+            f"Expected a model: a file *{', *'.join(formats.suffixes())}, a SavedModel folder (with saved_model.pb), zoo:NAME, "
             f"applications:NAME, keras_hub:PRESET, module:function, or the workdir of a run. Not found: {path}.{hint}"
         )
     if is_run(path):
@@ -294,12 +293,12 @@ def check_writable(values: FlagValues) -> None:
 def _command_for(word):
     """The command that takes an existing file or folder; empty if none does."""
     if not os.path.exists(word):
-        return f"evaluate {word} --data=NAME" if word.endswith(_MODEL_SUFFIXES) else ""
+        return f"evaluate {word} --data=NAME" if word.endswith(formats.suffixes()) else ""
     if word.endswith(".flags"):
         return f"train --flagfile={word}"
     if is_run(word):
         return f"evaluate {word}"
-    if word.endswith(_MODEL_SUFFIXES) or {"saved_model.pb", "saved_model"} & set(_entries(word)):
+    if word.endswith(formats.suffixes()) or {"saved_model.pb", "saved_model"} & set(_entries(word)):
         return f"evaluate {word} --data=NAME"
     if _is_suite(word):
         return f"suite {word}"

@@ -12,7 +12,7 @@ from absl.flags import Error, FlagValues
 from tf_robust.experiments import command_checks, launchers
 from tf_robust.experiments.flags import SECTIONS, data_of, define_flags, given_values, read_arguments
 from tf_robust.saved_models.card_files import training_data
-from tf_robust.saved_models.deployed_files import FILES
+from tf_robust.saved_models.formats import files
 from tf_robust.utils.errors import unknown
 
 _INTERFACE = ("input_range", "outputs", "signature", "input_size", "trust", "check_inputs")
@@ -156,7 +156,7 @@ _COMMANDS = (
             "export runs/cifar10-resnet20-fcl --formats=keras,tflite_int8,onnx",
             "export model.keras --data=folder:photos --input_range=0,255 --formats=tflite_int8",
         ),
-        defaults={"formats": ",".join(FILES)},
+        defaults={"formats": ",".join(files())},
     ),
     Command(
         "corrupt",

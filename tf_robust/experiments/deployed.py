@@ -21,7 +21,7 @@ from tf_robust.experiments.reporting import report
 from tf_robust.experiments.runs import runs_of, warn_of_training_options, warn_of_unused_options
 from tf_robust.saved_models import latency, loading
 from tf_robust.saved_models.classifier import read_card
-from tf_robust.saved_models.deployed_files import QUANTIZED, WITH_GRADIENTS, size
+from tf_robust.saved_models.formats import FORMATS, files, size
 from tf_robust.utils import environment
 from tf_robust.utils.files import write_json
 
@@ -99,7 +99,7 @@ def _with_split(given: EvaluationData, model: EvaluatedModel) -> EvaluationData:
     if model.values["evaluation_split"].present:
         return given
     trained = trainings_on(card, given.config.data)
-    calibrated = [] if trained else [name for name in QUANTIZED if name in model.values.formats]
+    calibrated = [] if trained else [name for name in FORMATS if FORMATS[name].quantized and name in model.values.formats]
     given = with_default_split(given, card, calibrated)
     print_default_split(given, calibrated)
     return given
@@ -119,7 +119,7 @@ def _with_attacks(given: EvaluationData, model: EvaluatedModel) -> EvaluationDat
 
 
 def _note_on_integers(name, config):
-    if name not in QUANTIZED or "adversarial" not in config.evaluations or "square" not in config.attack:
+    if not FORMATS[name].quantized or "adversarial" not in config.evaluations or "square" not in config.attack:
         return ""
     return (
         "Square alone can overstate the robustness of integers, whose rounded logits may hide small changes of an image; of the accuracies "
@@ -128,7 +128,7 @@ def _note_on_integers(name, config):
 
 
 def _of_format(name, config):
-    return (config, "") if name in WITH_GRADIENTS else without_gradients(config)
+    return (config, "") if FORMATS[name].gradients else without_gradients(config)
 
 
 def without_gradients(config: EvalConfig) -> tuple[EvalConfig, str]:
@@ -139,9 +139,10 @@ def without_gradients(config: EvalConfig) -> tuple[EvalConfig, str]:
     """
     evaluations = tuple(one for one in config.evaluations if one not in _BY_GRADIENT)
     if not evaluations:
+        differentiable = ",".join(name for name in files() if FORMATS[name].gradients)
         raise ValueError(
             f"Expected an evaluation that needs no gradients, for formats without them. Received: {','.join(config.evaluations)}. "
-            f"Try: --evaluations=clean,{','.join(config.evaluations)}, or --formats={','.join(WITH_GRADIENTS)}"
+            f"Try: --evaluations=clean,{','.join(config.evaluations)}, or --formats={differentiable}"
         )
     attack = tuple(one for one in config.attack if one == "square") or ("square",)
     missing = [f"the evaluation {one}" for one in config.evaluations if one not in evaluations]

@@ -15,7 +15,7 @@ from tf_robust.data.kinds import DATA_KINDS
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.flag_index import data_names, flag_parameters
 from tf_robust.experiments.launchers import LAUNCHERS
-from tf_robust.saved_models.deployed_files import FILES
+from tf_robust.saved_models.formats import files
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.hyperparameters import Parameter, parameters
 
@@ -71,7 +71,7 @@ def define_flags(values: flags.FlagValues) -> None:
         values,
     )
     flags.DEFINE_string("junit", "", "file for the outcome of each required bound as JUnit XML, which CI systems show.", values)
-    help_of_formats = f"formats to write (export), or to write and evaluate side by side (evaluate), of {', '.join(FILES)}."
+    help_of_formats = f"formats to write (export), or to write and evaluate side by side (evaluate), of {', '.join(files())}."
     _define_flag(values, "formats", Parameter("formats", tuple[str, ...], (), help_of_formats))
     flags.DEFINE_bool("unit_range", False, "exported files take images in [0, 1], whatever the model takes (export).", values)
     flags.DEFINE_bool("logits", False, "exported files return logits, also of a model that returns probabilities (export).", values)
