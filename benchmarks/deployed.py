@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.timing import provenance
 from tf_robust.saved_models import zoo
-from tf_robust.saved_models.deployed_files import FILES
+from tf_robust.saved_models.formats import files
 from tf_robust.utils.files import atomic_file, read_json, write_json
 
 FLAGS = flags.FLAGS
@@ -52,7 +52,7 @@ def measure_latency(name: str, workdir: str) -> None:
     """Measures the size and the latency of a pretrained model in all formats."""
     folder = f"--workdir={os.path.join(workdir, 'latency', name)}"
     images = [f"--data_dir={FLAGS.data_dir}", "--subset=100", "--evaluations=clean"]
-    run("evaluate", f"zoo:{name}", *images, f"--formats={','.join(FILES)}", folder)
+    run("evaluate", f"zoo:{name}", *images, f"--formats={','.join(files())}", folder)
 
 
 def rows_of(workdir: str) -> list[dict]:

@@ -15,6 +15,7 @@ from tests.test_cli import draw_little
 from tf_robust import api, corruptions, methods
 from tf_robust.cli import command_line
 from tf_robust.cli import main as cli
+from tf_robust.data import kinds
 
 DOCS = os.path.join(ROOT, "docs")
 PAGES = sorted([*glob.glob(os.path.join(DOCS, "*.md")), *glob.glob(os.path.join(ROOT, "*.md"))])
@@ -37,6 +38,7 @@ def run(name):
 def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(methods, "METHODS", dict(methods.METHODS))
+    monkeypatch.setattr(kinds, "DATA_KINDS", dict(kinds.DATA_KINDS))
 
 
 @pytest.fixture(autouse=True)
@@ -98,6 +100,7 @@ def test_extend():
     assert names["result"].evaluation["method"] == "confidence_penalty" and names["result"].values["clean"] > 0.15
     np.testing.assert_allclose(names["worse"][0, 0, 0], [0.8, 0.5, 0.2], rtol=1e-6)
     assert names["rows"][0].count == 30
+    assert [len(part) for part in names["parts"]] == [18, 6, 6]
 
 
 def test_a_method_in_a_keras_script(tmp_path):

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 
 from tf_robust import attacks, data, evaluation, report
 from tf_robust.configs import DataConfig
-from tf_robust.configs.data_names import data_of
+from tf_robust.data.names import data_of
 from tf_robust.evaluation import EvalConfig, auto_attack, model_evaluation
 from tf_robust.evaluation.evaluation_data import EvaluationData
 from tf_robust.evaluation.model_checks import IMAGES_FOR_OUTPUTS, is_same_data, with_checked_batches, with_fitting_range
@@ -192,7 +192,7 @@ def harden(
     if isinstance(model, (str, os.PathLike)):
         check_format(model)
     if isinstance(model, loading.Classifier) and isinstance(model.loaded, keras.Model):  # the search changes its weights
-        exists = os.path.exists(model.path) or model.path.partition(":")[0] in formats.PREFIXES
+        exists = os.path.exists(model.path) or model.path.partition(":")[0] in formats.prefixes()
         model = (
             loading.load_classifier(model.path, model.interface) if exists else loading.classifier_of(_copy(model.loaded), model.interface)
         )

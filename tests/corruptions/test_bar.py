@@ -15,7 +15,7 @@ PAIRS = [(bar, name) for bar, names in metrics.BAR.items() for name in names]
 
 
 def test_sets_are_those_with_constants():
-    of_bar = [corruption.name for corruption in corruptions.BAR]
+    of_bar = severities.CONSTANTS.keys() - {*metrics.MEANS["mean19"]}
     for bar, names in metrics.BAR.items():
         assert len(names) == 10 and set(names) == {name for name in of_bar if bar in severities.CONSTANTS[name]}
     assert set(of_bar) == {name for _, name in PAIRS} and not set(of_bar) & {name for mean in metrics.MEANS.values() for name in mean}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.corruptions import oracles
-from tf_robust import corruptions
+from tf_robust import corruptions, metrics
 
 # (height, width, channels): set of constants, severities, number of images
 CASES = {
@@ -18,8 +18,8 @@ MIN_FRACTIONS = {"jpeg_compression": 0.97}
 SWEEP = [(*shape, severity) for shape, (_, severities, _) in CASES.items() for severity in severities]
 
 
-def test_every_corruption_has_an_oracle():
-    assert set(oracles.ORACLES) == set(corruptions.CORRUPTIONS)
+def test_every_published_corruption_has_an_oracle():
+    assert set(oracles.ORACLES) == {*metrics.MEANS["mean19"], *metrics.BAR["cifar"], *metrics.BAR["imagenet"]}
 
 
 @pytest.mark.parametrize("height, width, channels, severity", SWEEP)
@@ -79,7 +79,7 @@ def drawn(name, count, severity=3, constants_set="cifar"):
 
 
 def test_other_corruptions_draw_nothing():
-    assert {name for name, corruption in corruptions.CORRUPTIONS.items() if corruption.draw} == {*DRAWS, *INTEGER_DRAWS}
+    assert {name for name in oracles.ORACLES if corruptions.CORRUPTIONS[name].draw} == {*DRAWS, *INTEGER_DRAWS}
 
 
 @pytest.mark.parametrize("name, key", [(name, key) for name, keys in DRAWS.items() for key in keys])

@@ -360,7 +360,7 @@ def test_files_of_keras_datasets_have_splits(tmp_path):
     train, test = (random.randint(0, 256, (count, 8, 8), np.uint8) for count in (40, 10))
     np.savez(tmp_path / "keras.npz", x_train=train, y_train=np.arange(40) % 5, x_test=test, y_test=np.arange(10) % 4)
     name = f"npz:{tmp_path}/keras.npz"
-    assert not data.is_unsplit(name) and not data.has_validation(name) and data.has_validation(name, validation_fraction=0.25)
+    assert data.has_splits(name) and not data.has_validation(name) and data.has_validation(name, validation_fraction=0.25)
     parts = {split: data.open_source(name, split, validation_fraction=0.25) for split in ("train", "validation", "test")}
     assert {split: (len(part), part.split, part.num_classes) for split, part in parts.items()} == {
         "train": (30, "train", 5),

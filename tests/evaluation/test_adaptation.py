@@ -55,7 +55,7 @@ def test_accuracy_is_that_of_the_adapted_batches(labelled, model, order):
     result = tfr.evaluate(
         model, data=(images, labels), evaluations="clean", adaptation="batch_norm", adaptation_batch_size=20, adaptation_order=order
     )
-    indices = np.random.RandomState(adaptation.SEED).permutation(61) if order == "shuffled" else np.argsort(labels, kind="stable")
+    indices = np.random.RandomState(evaluation.SEED).permutation(61) if order == "shuffled" else np.argsort(labels, kind="stable")
     adapted = with_batch_statistics(loading.classifier_of(model))
     batches = np.split(indices, np.cumsum([21, 20]))
     right = [np.argmax(adapted(images[part] / np.float32(255)), axis=1) == labels[part] for part in batches]

@@ -150,7 +150,7 @@ def test_the_former_name_of_the_attack_warns_and_old_results_are_told_apart():
         assert evaluation.EvalConfig(attack=("ensemble", "pgd")).attack == ("autoattack", "pgd")
     source = data.ArraySource.of("tiny", "test", np.zeros([4, *SHAPE], np.uint8), np.arange(4) % 2, ["a", "b"])
     new = evaluation.card_of(source, evaluation.EvalConfig(evaluations=("adversarial",)), None)
-    old = {**new, "robust": {"attack": "ensemble", "seed": adversarial.SEED, "queries": 5000}}
+    old = {**new, "robust": {"attack": "ensemble", "seed": evaluation.SEED, "queries": 5000}}
     assert ("robust.attack", "ensemble", "autoattack") in evaluation.difference("robust/l2_0.5", old, new)
 
 

@@ -376,7 +376,7 @@ def test_nun_floor_is_applied_and_in_the_card(source):
         images = np.stack(
             [image for image, _ in evaluation.evaluation_sets(test, train, eval_config)[1].open().unbatch().as_numpy_iterator()]
         )
-        noised = corruptions.nonuniform_noise(test.images / np.float32(255), expected, seed=evaluation.NOISE_SEED, indices=test.positions)
+        noised = corruptions.nonuniform_noise(test.images / np.float32(255), expected, seed=evaluation.SEED, indices=test.positions)
         np.testing.assert_allclose(images, noised, atol=1e-6)
 
 
@@ -385,7 +385,7 @@ def test_a_set_on_disk_equals_corruption_on_the_fly(source, tmp_path):
     full = source(20, split="test")
     test, eval_config = full.subset(np.arange(1, 20, 2)), EvalConfig(evaluations=("corruptions",))
     chosen = ("shot_noise", "fog", "pixelate")
-    corruption_config = corrupted_datasets.CorruptionConfig(evaluation.NOISE_SEED, protocol=eval_config.protocol(test.image_shape))
+    corruption_config = corrupted_datasets.CorruptionConfig(evaluation.SEED, protocol=eval_config.protocol(test.image_shape))
     corrupted_datasets.write(
         lambda: test, str(tmp_path), corrupted_datasets.WriterConfig(corruptions=chosen, chunk_size=4), corruption_config
     )
@@ -398,4 +398,4 @@ def test_a_set_on_disk_equals_corruption_on_the_fly(source, tmp_path):
             np.testing.assert_allclose(images, expected, atol=1e-6)
             np.testing.assert_array_equal(labels, truth)
     cards = [evaluation.card_of(test, how, None)["corruptions"] for how in (eval_config, stored)]
-    assert cards[0] == cards[1] and cards[0]["seed"] == evaluation.NOISE_SEED
+    assert cards[0] == cards[1] and cards[0]["seed"] == evaluation.SEED

@@ -135,7 +135,7 @@ def test_interrupted_certificates_resume_at_the_image_and_attacks_at_their_batch
 def test_smoothed_logits_and_gradients_are_those_of_the_mean_probability(linear):
     images = tf.constant(sample_images(linear, count=3)[0])
     predict = smoothing.smoothed(linear, SHAPE, SIGMA, samples=5)
-    copies = smoothing.Draws(smoothing.SEED, 5, "smoothing", "gradient").exact_normal(SHAPE).numpy() * SIGMA
+    copies = smoothing.Draws(evaluation.SEED, 5, "smoothing", "gradient").exact_normal(SHAPE).numpy() * SIGMA
     means = np.mean([tf.nn.softmax(linear(images + copy)).numpy() for copy in copies], axis=0)
     np.testing.assert_allclose(predict(images), np.log(means), rtol=1e-4, atol=1e-5)
     with tf.GradientTape() as tape:

@@ -15,7 +15,7 @@ from tf_robust import api, data, evaluation, metrics
 from tf_robust.configs import DataConfig
 from tf_robust.data.subsets import three_ways, without_validation
 from tf_robust.evaluation.model_checks import with_validation_of_card
-from tf_robust.saved_models import deployed_files
+from tf_robust.saved_models import formats
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
 
 CLASSES = 3
@@ -117,7 +117,7 @@ def test_files_of_the_calibrated_model_contain_the_scaling(tmp_path, monkeypatch
     expected = load_classifier("zoo:digits/lenet_augmix")(images) * np.float32(fitted["scale"]) + np.float32(fitted["bias"])
     largest = np.abs(expected).max()
     for name in ("tflite", "tflite_int8", "onnx", "savedmodel"):
-        path = os.path.join("files", deployed_files.FILES[name])
+        path = os.path.join("files", formats.FORMATS[name].file)
         model = load_classifier(path, ModelInterface(outputs="logits"))
         np.testing.assert_allclose(model(images), expected, atol=largest * (0.05 if name == "tflite_int8" else 1e-5))
         assert model.card["confidence"]["scale"] == fitted["scale"]
@@ -208,7 +208,7 @@ def test_a_fraction_of_images_in_memory_is_for_the_fit():
     ("mnist", None, 0.1, 0.1),  # not known
 ])  # fmt: skip
 def test_validation_images_are_not_those_of_the_training(name, recorded, given, expected, monkeypatch):
-    monkeypatch.setattr(data.sources.tfds_sets, "has_validation", lambda name, data_dir, fraction: fraction > 0)
+    monkeypatch.setattr(data.tfds_sets, "has_validation", lambda name, data_dir, fraction: fraction > 0)
     flags = {} if recorded is None else {"validation_fraction": recorded}
     model = types.SimpleNamespace(path="model", card={"data": "digits" if name == "digits" else "mnist", "flags": flags})
     config = DataConfig(data=name, validation_fraction=given)

@@ -19,7 +19,7 @@ from tf_robust.cli import commands
 from tf_robust.cli.command_line import read_command
 from tf_robust.export import exporter, formats
 from tf_robust.saved_models import conversion, latency
-from tf_robust.saved_models.deployed_files import FILES
+from tf_robust.saved_models.formats import FORMATS, files
 from tf_robust.saved_models.loading import load_classifier
 
 pytest.importorskip("ai_edge_litert")
@@ -61,7 +61,7 @@ def exported(trained):
 def test_every_file_has_a_card_and_the_logits_of_the_run(exported):
     images, labels = evaluation.first_images(data.open_source("digits", "test"), 60)
     expected = load_classifier(exported)(images).numpy()
-    for name, file in FILES.items():
+    for name, file in files().items():
         path = os.path.join(exported, "exported", file)
         card, classifier = read(exporter.card_of(path)), load_classifier(path)
         assert card["format"] == name and card["classes"] == list("0123456789") and card["data"] == "digits" and card["output"] == "logits"
@@ -106,7 +106,7 @@ def test_formats_are_evaluated_side_by_side(exported, tmp_path, capsys):
     } <= {*measures}
     images, labels = evaluation.first_images(data.open_source("digits", "test", examples=40), 40)
     for name in ("savedmodel", "tflite_int8", "onnx"):
-        path = tmp_path / "out" / "formats" / "exported" / FILES[name]
+        path = tmp_path / "out" / "formats" / "exported" / FORMATS[name].file
         assert values[name, "clean"] == pytest.approx((np.argmax(load_classifier(path)(images), axis=1) == labels).mean())
         assert 0 < values[name, "deployed/milliseconds"] < 1000
     assert values["tflite_int8", "deployed/bytes"] == os.path.getsize(int8)
@@ -203,7 +203,7 @@ def test_a_run_in_bfloat16_is_deployed_in_float32(tmp_path, capsys):
     own = load_classifier(run)(images).numpy()
     main("export", run)
     assert "computes in bfloat16. Formats other than savedmodel compute in float32" in capsys.readouterr().out
-    logits = {name: load_classifier(os.path.join(run, "exported", file))(images).numpy() for name, file in FILES.items()}
+    logits = {name: load_classifier(os.path.join(run, "exported", file))(images).numpy() for name, file in files().items()}
     expected, largest = logits["keras"], np.abs(own).max()
     np.testing.assert_array_equal(logits["savedmodel"], own)
     assert 1e-4 * largest < np.abs(own - expected).max() < 0.02 * largest  # bfloat16 has 8 bits
@@ -231,11 +231,11 @@ def test_files_of_a_keras_file_have_its_pixel_scale_and_its_probabilities(export
     sample, _ = evaluation.first_images(data.open_source("digits", "test"), 20)
     probabilities = keras.saving.load_model(path).predict(255 * sample, verbose=0)
     for name in ("keras", "tflite", "onnx", "savedmodel"):
-        logits = load_classifier(folder / FILES[name])(sample).numpy()
+        logits = load_classifier(folder / FORMATS[name].file)(sample).numpy()
         np.testing.assert_allclose(scipy.special.softmax(logits, axis=1), probabilities, atol=1e-4)
-        card = read(exporter.card_of(str(folder / FILES[name])))
+        card = read(exporter.card_of(str(folder / FORMATS[name].file)))
         assert card["input"]["range"] == [0, 255] and card["output"] == "probabilities"
-        assert read(exporter.card_of(str(folder / FILES[name])))["interface"]["input_range"] == "0,255"
+        assert read(exporter.card_of(str(folder / FORMATS[name].file)))["interface"]["input_range"] == "0,255"
 
 
 def test_a_converter_that_computes_something_else_is_noticed_and_leaves_nothing(exported, tmp_path, monkeypatch):
@@ -309,7 +309,7 @@ def test_formats_that_do_not_apply_are_left_out_of_the_default_ones(theirs, tmp_
     export(theirs, "plain", tmp_path)
     printed = capsys.readouterr().out
     assert "Note: keras is left out: " in printed and "is a model whose layers are unknown." in printed
-    assert {*os.listdir(tmp_path)} >= {file for name, file in FILES.items() if name != "keras"} and "Not written" not in printed
+    assert {*os.listdir(tmp_path)} >= {file for name, file in files().items() if name != "keras"} and "Not written" not in printed
     assert "--formats=savedmodel,tflite,tflite_float16,tflite_int8,onnx" in printed.replace("\n", "")
 
 

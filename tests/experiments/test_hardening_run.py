@@ -14,7 +14,7 @@ import tensorflow as tf
 import tf_robust as tfr
 from tests.command_line import main
 from tests.test_cli import little_drawn  # noqa: F401
-from tf_robust import corruptions, data
+from tf_robust import corruptions, data, metrics
 from tf_robust.configs import DataConfig
 from tf_robust.evaluation import EvalConfig
 from tf_robust.evaluation.default_split import with_default_split
@@ -106,7 +106,7 @@ def test_a_model_becomes_more_robust_on_images_never_used_before(hardened):
     before, after = result.values["corruptions/mean15"]
     assert after > before
     images, labels = _images(1000, 3)  # the search had others
-    names = [corruption.name for corruption in corruptions.BENCHMARK]
+    names = metrics.BENCHMARK
     corrupted = [corruptions.corrupt(images[i::15] / np.float32(255), name, 4, 1).numpy() for i, name in enumerate(names)]
     images, labels = 255 * np.concatenate(corrupted), np.concatenate([labels[i::15] for i in range(15)])
     original = keras.saving.load_model(result.trainable.classifier.path, compile=False)

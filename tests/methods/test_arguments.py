@@ -12,7 +12,7 @@ from tests.methods.users_models import X, Y, assert_equal, functional
 from tf_robust import data, methods
 
 PUBLIC = (
-    "CrossEntropy FCL Gaussian ContrastiveGaussian Mixup ManifoldMixup CutMix PuzzleMix NFM AugMix AugMax NoisyMix InputGradient "
+    "CrossEntropy FCL Gaussian ContrastiveGaussian Mixup ManifoldMixup CutMix PuzzleMix NFM AugMix AugMax NoisyMix InputGradient SAM ASAM "
     "AdversarialTraining TRADES SimCLR MoCo InstDis PIRL LinearProbe FineTune L2SP Similarity"
 ).split()
 OWN = {"AugMix": {"jsd_weight", "batch_norm"}, "Mixup": {"alpha"}, "ManifoldMixup": {"alpha"}}  # beside those of all methods
@@ -110,7 +110,7 @@ def test_the_own_term_of_a_method_counts(name):
             {one: value * float(one == kept) for one, value in type(method).loss_terms(method, batch, training)[0].items()},
             tf.zeros([48, 3]),
         )
-        gradients, *_ = method._differentiate(batch, loss_terms, None)
+        gradients, *_ = method.gradients_at(batch, loss_terms=loss_terms)
         lengths.append(float(tf.linalg.global_norm(gradients)))
     assert lengths[1] > 0.02 * lengths[0]
 

@@ -13,7 +13,19 @@ from tf_robust.saved_models import export, loading
 from tf_robust.training import checkpoints, distribution, loop
 
 OPTIONS = {"fcl": {"k": 20}, "moco": {"queue": 30}, "instdis": {"examples": 48}, "pirl": {"examples": 48}}
-DETERMINISTIC = ("cross_entropy", "augmix", "input_gradient", "simclr", "instdis", "linear_probe", "finetune", "l2_sp", "similarity")
+DETERMINISTIC = (
+    "cross_entropy",
+    "augmix",
+    "input_gradient",
+    "sam",
+    "asam",
+    "simclr",
+    "instdis",
+    "linear_probe",
+    "finetune",
+    "l2_sp",
+    "similarity",
+)
 VIEWS = {"noisymix": 3, "augmix": 3, "augmax": 5, "simclr": 2, "moco": 2, "pirl": 2}  # of those that want several
 EXPORTED = {method.__mro__[1]: name for name, method in reversed(methods.METHODS.items())}.values()  # one of each kind
 AUXILIARY = [name for name, method in methods.METHODS.items() if issubclass(method, AuxiliaryTermMethod)]

@@ -22,7 +22,19 @@ OPTIONS = {
     "similarity": {"weight": 0.05},
     "input_gradient": {"weight": 12.0, "loss": "batch_mean"},
 }
-SYNCHRONIZED = ("cross_entropy", "input_gradient", "simclr", "moco", "instdis", "linear_probe", "finetune", "l2_sp", "similarity")
+SYNCHRONIZED = (
+    "cross_entropy",
+    "input_gradient",
+    "sam",
+    "asam",
+    "simclr",
+    "moco",
+    "instdis",
+    "linear_probe",
+    "finetune",
+    "l2_sp",
+    "similarity",
+)
 
 
 def exact(images, seed):

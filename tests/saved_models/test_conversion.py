@@ -12,7 +12,7 @@ import tensorflow as tf
 from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
 from tf_robust.saved_models import conversion, latency, loading
 from tf_robust.saved_models.deployable import Deployable
-from tf_robust.saved_models.deployed_files import FILES, check_convertible, size
+from tf_robust.saved_models.formats import FORMATS, check_convertible, files, size
 
 litert = pytest.importorskip("ai_edge_litert.interpreter")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -34,7 +34,7 @@ def model():
 def paths(model, tmp_path_factory):
     """{format: path of the file}."""
     folder, deployable = str(tmp_path_factory.mktemp("formats")), Deployable(loading.classifier_of(model), SHAPE)
-    written = {name: os.path.join(folder, file) for name, file in FILES.items()}
+    written = {name: os.path.join(folder, file) for name, file in files().items()}
     for name, path in written.items():
         conversion.write(name, deployable, path, {"format": name}, calibration=sample_images(count=50, seed=1))
     return written
@@ -108,7 +108,7 @@ def test_the_input_range_and_the_logarithm_of_probabilities_are_part_of_every_fi
     }[input_range]
     expected = np.log(np.maximum(soft(values), 1e-35))
     for name in ("savedmodel", "keras", "tflite", "onnx"):
-        path = str(tmp_path / FILES[name])
+        path = str(tmp_path / FORMATS[name].file)
         conversion.write(name, deployable, path, {})
         np.testing.assert_allclose(loading.load_classifier(path)(sample_images()), expected, rtol=1e-3, atol=1e-3)
 
@@ -117,7 +117,7 @@ def test_the_input_range_and_the_logarithm_of_probabilities_are_part_of_every_fi
 def test_gelu(name, tmp_path):
     """ONNX has no erfc, of which TensorFlow makes it."""
     network = keras.Sequential([keras.Input(SHAPE), layers.Rescaling(6, -3), layers.Activation("gelu"), layers.Flatten()])
-    path = str(tmp_path / FILES[name])
+    path = str(tmp_path / FORMATS[name].file)
     conversion.write(name, Deployable(loading.classifier_of(network), SHAPE), path, {})
     values = (6 * sample_images() - 3).astype(np.float64)
     expected = 0.5 * values * (1 + scipy.special.erf(values / np.sqrt(2)))
@@ -167,7 +167,7 @@ def of_uint8(tmp_path_factory):
 @pytest.mark.parametrize("name", ["tflite", "tflite_float16", "tflite_int8", "onnx"])
 def test_a_saved_model_of_uint8_is_that_of_the_plain_converter(name, of_uint8, tmp_path):
     given, network, expected = of_uint8
-    path = str(tmp_path / FILES[name])
+    path = str(tmp_path / FORMATS[name].file)
     deployable = Deployable(loading.load_classifier(given), SHAPE)
     conversion.write(name, deployable, path, {}, calibration=sample_images(count=50, seed=1))
     tolerance = {"tflite_float16": 0.01, "tflite_int8": 0.1}.get(name, 1e-5)
@@ -192,7 +192,7 @@ class Bessel(layers.Layer):
 @pytest.mark.parametrize("layer, operation", [(Fourier, "FFT2D"), (Bessel, "BesselI1e")])
 def test_unsupported_operations_are_named_and_nothing_is_written(layer, operation, name, tmp_path, capfd):
     classifier = loading.classifier_of(keras.Sequential([keras.Input(SHAPE), layer(), layers.Flatten(), layers.Dense(CLASSES)]))
-    path = str(tmp_path / FILES[name])
+    path = str(tmp_path / FORMATS[name].file)
     with pytest.raises(ValueError, match=f"that the format {name} has. Received: .*unsupported operations: .*{operation}.*Try: replace"):
         conversion.write(name, Deployable(classifier, SHAPE), path, {}, calibration=sample_images())
     assert not os.listdir(tmp_path) and operation not in capfd.readouterr().err
@@ -206,7 +206,7 @@ def test_models_in_bfloat16_are_refused_with_what_to_do(name, tmp_path):
     with pytest.raises(
         ValueError, match=f"computes in float32 for the format {name}. Received: .*, which computes in bfloat16. Try: build"
     ):
-        conversion.write(name, deployable, str(tmp_path / FILES[name]), {}, calibration=sample_images())
+        conversion.write(name, deployable, str(tmp_path / FORMATS[name].file), {}, calibration=sample_images())
     conversion.write("keras", deployable, str(tmp_path / "model.keras"), {})
     logits = loading.load_classifier(str(tmp_path / "model.keras"))(sample_images())
     np.testing.assert_allclose(logits, network(sample_images()), atol=1e-6)

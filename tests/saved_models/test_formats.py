@@ -6,7 +6,11 @@ import pytest
 import tensorflow as tf
 
 from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
+from tf_robust.cli import checks
+from tf_robust.hardening.trainable import check_format
+from tf_robust.saved_models import formats
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
+from tf_robust.saved_models.signatures import Signature
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +107,56 @@ def test_files_that_are_no_models(model, tmp_path):
     (tmp_path / "m.pkl").write_bytes(b"")
     with pytest.raises(ValueError, match=r"Expected .*\.keras, \*\.h5.*m.pkl, which is not one of these"):
         load_classifier(tmp_path / "m.pkl")
+
+
+def test_a_format_of_a_user_is_one_entry(tmp_path, monkeypatch):
+    def read(path, trust):
+        matrix = np.load(path)
+        images, scores = tf.TensorSpec([None, *SHAPE], tf.float32), tf.TensorSpec([None, CLASSES], tf.float32)
+        signature = Signature(
+            lambda images: {"scores": tf.numpy_function(lambda x: x.reshape(len(x), -1) @ matrix, [images], tf.float32)},
+            {"images": images},
+            {"scores": scores},
+            has_graph=False,
+        )
+        return {"serving_default": signature}, matrix
+
+    monkeypatch.setitem(formats.FORMATS, "mine", formats.Format(read, suffixes=(".mine",), gradients=False, graph=False))
+    matrix = np.random.RandomState(0).normal(size=(np.prod(SHAPE), CLASSES)).astype(np.float32)
+    path = tmp_path / "m.mine"
+    with open(path, "wb") as file:
+        np.save(file, matrix)
+    classify = load_classifier(path, ModelInterface(outputs="logits"))
+    np.testing.assert_allclose(classify(sample_images()), sample_images().reshape(5, -1) @ matrix, rtol=1e-4, atol=1e-5)
+    assert formats.format_of(path).reader is read and ".mine" in formats.suffixes() and "mine" not in formats.files()
+    assert checks._command_for(str(path)) == f"evaluate {path} --data=NAME"
+    for check, message in ((formats.check_convertible, "can be converted"), (check_format, "without gradients")):
+        with pytest.raises(ValueError, match=message):
+            check(str(path))
+
+
+@pytest.mark.parametrize(
+    "path, name",
+    [
+        *[
+            (f"a.b{suffix}", name)
+            for name in ("keras", "hdf5", "tflite", "onnx", "torchscript")
+            for suffix in formats.FORMATS[name].suffixes
+        ],
+        *[(f"{name}:a/b.h5", name) for name in ("zoo", "applications", "keras_hub")],
+        ("A.KERAS", "keras"),
+        ("zoo", None),
+        ("module:function", None),
+        ("model.pkl", None),
+    ],
+)
+def test_names_have_the_format_of_their_prefix_or_suffix(path, name):
+    assert formats.format_of(path) is (formats.FORMATS[name] if name else None)
+
+
+def test_folders_have_the_format_of_their_marker(tmp_path):
+    for marker, name in (("saved_model.pb", "savedmodel"), ("task.json", "keras_hub")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / marker).write_bytes(b"")
+        assert formats.format_of(tmp_path / name) is formats.FORMATS[name]
+    assert formats.format_of(tmp_path) is None

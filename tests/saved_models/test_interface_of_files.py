@@ -14,7 +14,7 @@ from tests.test_cli import read
 from tf_robust.saved_models import conversion, loading
 from tf_robust.saved_models.calibrated import export_calibrated
 from tf_robust.saved_models.deployable import Deployable
-from tf_robust.saved_models.deployed_files import FILES
+from tf_robust.saved_models.formats import FORMATS, files
 from tf_robust.saved_models.formats.keras_files import compiled_as_given
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
 
@@ -59,7 +59,7 @@ def run(name, path, values):
 def test_pixels_in_and_probabilities_out(name, dtype, tmp_path):
     model = network(dtype=dtype)
     classifier = loading.classifier_of(model, ModelInterface(input_range="0,255", outputs="probabilities"))
-    path = str(tmp_path / FILES[name])
+    path = str(tmp_path / FORMATS[name].file)
     conversion.write(name, Deployable(classifier, SHAPE), path, {})
     outputs, found = run(name, path, PIXELS.astype(dtype))
     np.testing.assert_allclose(found, model(PIXELS.astype(dtype)), atol=1e-5)
@@ -71,7 +71,7 @@ def test_pixels_in_and_probabilities_out(name, dtype, tmp_path):
 def test_one_sigmoid_stays_one_and_logits_stay_logits(name, end, tmp_path):
     model, kind = network(end), "probabilities" if end == "sigmoid" else "logits"
     classifier = loading.classifier_of(model, ModelInterface(input_range="0,255", outputs=kind))
-    path = str(tmp_path / FILES[name])
+    path = str(tmp_path / FORMATS[name].file)
     conversion.write(name, Deployable(classifier, SHAPE), path, {})
     if (end, name) == ("logits", "savedmodel"):
         found = tf.saved_model.load(path).signatures["serving_default"](images=tf.constant(PIXELS))["logits"]
@@ -85,7 +85,7 @@ def test_one_sigmoid_stays_one_and_logits_stay_logits(name, end, tmp_path):
 def test_another_interface_is_asked_for(name, tmp_path):
     model = network()
     classifier = loading.classifier_of(model, ModelInterface(input_range="0,255", outputs="probabilities"))
-    path = str(tmp_path / FILES[name])
+    path = str(tmp_path / FORMATS[name].file)
     conversion.write(name, Deployable(classifier, SHAPE, unit_range=True, logits=True), path, {})
     if name == "savedmodel":
         found = tf.saved_model.load(path).signatures["serving_default"](images=tf.constant(PIXELS / np.float32(255)))["logits"]

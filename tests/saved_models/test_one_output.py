@@ -12,7 +12,7 @@ from tests.saved_models.loading_models import sample_images
 from tests.test_cli import little_drawn, read  # noqa: F401
 from tf_robust import api, attacks, methods, models
 from tf_robust.hardening.search import Search
-from tf_robust.saved_models import conversion, deployed_files, loading
+from tf_robust.saved_models import conversion, formats, loading
 from tf_robust.saved_models.deployable import Deployable
 from tf_robust.saved_models.loading import ModelInterface
 from tf_robust.saved_models.softmax import without_softmax
@@ -152,15 +152,15 @@ def test_outputs_that_contradict_the_declared_kind_are_reported():
 
 @pytest.mark.parametrize(
     "name, end",  # of all ends the formats that keep the layers or the graph; converters are given the same graph for each
-    [*((name, "sigmoid") for name in deployed_files.FILES), *((name, end) for name in ("savedmodel", "keras") for end in [*ENDS][1:])],
+    [*((name, "sigmoid") for name in formats.files()), *((name, end) for name in ("savedmodel", "keras") for end in [*ENDS][1:])],
 )
 def test_exported_files_give_the_probabilities_of_two_classes(name, end, tmp_path):
-    for package in deployed_files.packages(name)[1]:
+    for package in formats.FORMATS[name].packages:
         pytest.importorskip(package)
     model, images = network(end), sample_images(count=50)
     classifier = without_softmax(loading.classifier_of(model, ModelInterface(input_range="-1,1")).with_known_outputs(images))
     assert classifier.interface.outputs == "logits"  # not through the sigmoid, of which 8 bits resolve little
-    path = str(tmp_path / deployed_files.FILES[name])
+    path = str(tmp_path / formats.FORMATS[name].file)
     conversion.write(name, Deployable(classifier, SHAPE), path, {}, calibration=images)
     logits = loading.load_classifier(path, classifier.interface)(images)
     tolerance = {"tflite_int8": 0.1, "tflite_float16": 0.01}.get(name, 1e-5)

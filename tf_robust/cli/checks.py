@@ -11,8 +11,9 @@ from collections.abc import Iterable
 
 from tf_robust.cli import flag_index
 from tf_robust.cli.flags import FLAGS_HOME, Options
-from tf_robust.configs.data_names import data_names, knows_all_data, shift_data
-from tf_robust.saved_models import deployed_files
+from tf_robust.data.kinds import DATA_KINDS, kind_of, path_of
+from tf_robust.data.names import data_names, knows_all_data, shift_data
+from tf_robust.saved_models import formats
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.paths import is_run, is_url
 
@@ -27,7 +28,6 @@ _PACKAGES = (
     ("tracker", "mlflow", "mlflow", "'tf_robust[mlflow]'"),
 )
 _SHIFT = "shift="  # of --target, before the name of data
-_MODEL_SUFFIXES = (".keras", ".h5", ".hdf5", ".tflite", ".onnx", ".pt", ".pth", ".torchscript")
 
 
 def near(word: str, known: Iterable[str]) -> list[str]:
@@ -99,9 +99,9 @@ def _unknown_name(flag, name, known):
 
 def _check_data(flag, name, data_dir):
     """Raises ValueError for a misspelled data set. Others may exist: TFDS looks them up."""
-    base = re.split(r"[:/]", name, maxsplit=1)[0]
-    if base in ("csv", "npz", "hf") and ":" in name:
-        return _check_data_file(flag, base, os.path.expanduser(name.partition(":")[2]))
+    base, kind = re.split(r"[:/]", name, maxsplit=1)[0], kind_of(name)
+    if kind.has_path and not kind.class_folders:
+        return _check_data_file(flag, base, path_of(name))
     folder = name.removeprefix("folder:")
     near_folders = near(os.path.basename(folder), [entry for entry in _entries(os.path.dirname(folder)) if "." not in entry])
     if near_folders and not os.path.isdir(os.path.expanduser(folder)) and (base == "folder" or base not in data_names()):
@@ -116,15 +116,18 @@ def _check_data(flag, name, data_dir):
         )
 
 
-def _check_data_file(flag, kind, path):
+def _check_data_file(flag, key, path):
     """Raises an error for a missing file, or a missing package for its kind."""
-    if kind == "hf" and importlib.util.find_spec("datasets") is None:
-        raise ValueError(f"Expected the package datasets for --{flag}=hf:{path}. Not installed. Try: pip install 'tf_robust[datasets]'")
-    if kind == "hf" or os.path.isfile(path):
+    kind = DATA_KINDS[key]
+    if kind.package and importlib.util.find_spec(kind.package) is None:
+        raise ValueError(
+            f"Expected the package {kind.package} for --{flag}={key}:{path}. Not installed. Try: pip install 'tf_robust[{kind.package}]'"
+        )
+    if not kind.suffix or os.path.isfile(path):
         return
     nearest = near(os.path.basename(path), _entries(os.path.dirname(path)))
-    hint = f" Did you mean --{flag}={kind}:{os.path.join(os.path.dirname(path), nearest[0])}?" if nearest else ""
-    raise FileNotFoundError(f"Expected a file for --{flag}={kind}:FILE. Not found: {path}.{hint}")
+    hint = f" Did you mean --{flag}={key}:{os.path.join(os.path.dirname(path), nearest[0])}?" if nearest else ""
+    raise FileNotFoundError(f"Expected a file for --{flag}={key}:FILE. Not found: {path}.{hint}")
 
 
 def check_installed(options: Options) -> None:
@@ -146,20 +149,20 @@ def check_formats(name: str, options: Options) -> None:
     Raises:
         ValueError: an unknown format, a missing package, or a command without formats.
     """
-    formats = options.get("formats", ())
-    if name == "export" and not formats:
-        raise ValueError(f"Expected --formats, of: {', '.join(deployed_files.FILES)}. Received: none")
-    for one in formats:
-        if one not in deployed_files.FILES:
-            raise unknown("value of --formats", one, deployed_files.FILES)
-        extra, modules = deployed_files.packages(one)
+    chosen = options.get("formats", ())
+    if name == "export" and not chosen:
+        raise ValueError(f"Expected --formats, of: {', '.join(formats.files())}. Received: none")
+    for one in chosen:
+        if one not in formats.files():
+            raise unknown("value of --formats", one, formats.files())
+        extra, modules = formats.FORMATS[one].extra, formats.FORMATS[one].packages
         if missing := [module for module in modules if importlib.util.find_spec(module) is None]:
             raise ValueError(
                 f"Expected the packages {', '.join(modules)} for --formats={one}. Not installed: {', '.join(missing)}. "
                 f"Try: pip install 'tf_robust[{extra}]', or --formats without {one}"
             )
-    if formats:
-        deployed_files.check_convertible(options["saved_model"])
+    if chosen:
+        formats.check_convertible(options["saved_model"])
 
 
 def check_launcher(name: str, options: Options) -> None:
@@ -198,7 +201,7 @@ def check_model(name: str, options: Options) -> None:
         nearest = near(os.path.basename(path), _entries(os.path.dirname(path)))
         hint = f" Did you mean {os.path.join(os.path.dirname(path), nearest[0])!r}?" if nearest else ""
         raise FileNotFoundError(
-            f"Expected a model: a file *{', *'.join(_MODEL_SUFFIXES)}, a SavedModel folder (with saved_model.pb), zoo:NAME, "
+            f"Expected a model: a file *{', *'.join(formats.suffixes())}, a SavedModel folder (with saved_model.pb), zoo:NAME, "
             f"applications:NAME, keras_hub:PRESET, module:function, or the workdir of a run. Not found: {path}.{hint}"
         )
     if is_run(path):
@@ -283,12 +286,12 @@ def check_writable(options: Options) -> None:
 def _command_for(word):
     """The command that takes an existing file or folder; empty if none does."""
     if not os.path.exists(word):
-        return f"evaluate {word} --data=NAME" if word.endswith(_MODEL_SUFFIXES) else ""
+        return f"evaluate {word} --data=NAME" if word.endswith(formats.suffixes()) else ""
     if word.endswith(".flags"):
         return f"train --flagfile={word}"
     if is_run(word):
         return f"evaluate {word}"
-    if word.endswith(_MODEL_SUFFIXES) or {"saved_model.pb", "saved_model"} & set(_entries(word)):
+    if word.endswith(formats.suffixes()) or {"saved_model.pb", "saved_model"} & set(_entries(word)):
         return f"evaluate {word} --data=NAME"
     if _is_suite(word):
         return f"suite {word}"

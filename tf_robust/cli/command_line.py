@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 
 from tf_robust.cli import checks, flag_index
 from tf_robust.cli.flags import FLAGS_HOME, Options, expanded, last_value, parse
-from tf_robust.configs.data_names import data_of
+from tf_robust.data.names import data_of
 from tf_robust.integrations.launchers import LAUNCHERS
 from tf_robust.saved_models.card_files import training_data
-from tf_robust.saved_models.deployed_files import FILES
+from tf_robust.saved_models.formats import files
 from tf_robust.utils.hyperparameters import Parameter
 
 SECTIONS = ("data", "models", "methods", "views", "corruptions", "attacks", "measures", "zoo", "suites")
@@ -66,7 +66,7 @@ _OWN = (
         "formats",
         tuple[str, ...],
         (),
-        f"formats to write (export), or to write and evaluate side by side (evaluate), of {', '.join(FILES)}.",
+        f"formats to write (export), or to write and evaluate side by side (evaluate), of {', '.join(files())}.",
     ),
     Parameter("unit_range", bool, False, "exported files take images in [0, 1], whatever the model takes."),
     Parameter("logits", bool, False, "exported files return logits, also of a model that returns probabilities."),
@@ -239,7 +239,7 @@ _COMMANDS = (
             "export runs/cifar10-resnet20-fcl --formats=keras,tflite_int8,onnx",
             "export model.keras --data=folder:photos --input_range=0,255 --formats=tflite_int8",
         ),
-        defaults={"formats": ",".join(FILES)},
+        defaults={"formats": ",".join(files())},
     ),
     Command(
         "corrupt",

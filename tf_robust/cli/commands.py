@@ -39,7 +39,7 @@ from tf_robust.runs.locations import folder_name, row_name, seed_folder, with_di
 from tf_robust.runs.search_space import name_of
 from tf_robust.runs.sweep import Sweep, best, read_axes
 from tf_robust.saved_models.card_files import training_data
-from tf_robust.saved_models.deployed_files import FILES
+from tf_robust.saved_models.formats import files
 from tf_robust.training import distribution, loop
 from tf_robust.utils.errors import FAILED, INTERRUPTED, WRONG_INPUT, RunFailed, exit_with, message_of, unknown
 from tf_robust.utils.files import read_json, write_json
@@ -299,7 +299,7 @@ def harden(options: Options, argv: Sequence[str]) -> None:
 def export(options: Options, argv: Sequence[str]) -> None:
     """Exports a model and prints the difference of each format to the model."""
     model, names = build_model(options), list(options["formats"])
-    chosen = names != [*FILES] or "formats" in options.given
+    chosen = names != [*files()] or "formats" in options.given
     own = os.path.join(model.run, "exported") if model.run else os.path.join("runs", "exported", row_name(model.path))
     written, failures = exporter.write_formats(
         model, names, options["workdir"] or own, chosen=chosen, unit_range=options["unit_range"], logits=options["logits"]
@@ -326,7 +326,7 @@ def corrupt(options: Options, _: Sequence[str]) -> None:
     source = given.evaluation_source()
     shape = source.image_shape
     corruption_config = corrupted_datasets.CorruptionConfig(
-        options["seeds"][0] if "seeds" in options.given else evaluation.NOISE_SEED,
+        options["seeds"][0] if "seeds" in options.given else evaluation.SEED,
         eval_config.constants(shape),
         eval_config.protocol(shape),
         eval_config.frost_dir or None,

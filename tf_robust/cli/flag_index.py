@@ -151,5 +151,5 @@ if __name__ == "__main__":
 
     _write("tf_robust.cli", _FILE, generate())
     _write(
-        "tf_robust.configs", "tfds_names.json", {"version": tfds.__version__, "names": tfds.list_builders(with_community_datasets=False)}
+        "tf_robust.data", "tfds_names.json", {"version": tfds.__version__, "names": tfds.list_builders(with_community_datasets=False)}
     )

@@ -9,20 +9,9 @@ from collections.abc import Sequence
 from tf_robust.cli import flag_index
 from tf_robust.cli.command_line import COMMANDS, Command
 from tf_robust.cli.flags import FLAGS_HOME
+from tf_robust.data.kinds import DATA_KINDS
 from tf_robust.saved_models import zoo
 
-DATA = {
-    "synthetic_digits": "corner digits from scikit-learn's digits, 15 classes; needs no download",
-    "digits": "scikit-learn's digits, enlarged, 10 classes; needs no download",
-    "toy": "points in the plane, 2 classes; needs no download",
-    "toy_band": "the same points with random labels on a band between the classes, as in the NoisyMix paper",
-    "synthetic_mnist": "FCL's corner digits from MNIST, 15 classes",
-    "folder:DIR": "images, one subfolder per class, or DIR/train and DIR/test with such subfolders",
-    "csv:FILE": "image files in a table with the columns path, label and, optionally, a group",
-    "npz:FILE": "the arrays x and y, or images and labels, of an .npz file; or x_train, y_train, x_test, y_test",
-    "hf:NAME_OR_DIR": "a data set of Hugging Face's package datasets (extra [datasets])",
-    "mnist, cifar10, cifar100, imagenet2012, ...": "any image-classification set of TFDS by its name, in --data_dir",
-}
 _WIDTH, _NAME, _COLUMN = 118, 44, 32  # characters
 _GROUPS = {
     "Runs": ("workdir", "seeds", "dry_run", "launcher"),
@@ -66,7 +55,7 @@ def listing(section: str = "") -> str:
     """Returns data sets, models, methods, views, corruptions, attacks and suites, one line each, or one section of them."""
     names = flag_index.names()
     parts = {
-        "data": ("Data sets (--data)", DATA),
+        "data": ("Data sets (--data)", {kind.form: kind.help for kind in DATA_KINDS.values()}),
         "models": ("Models (--model)", names["models"]),
         "methods": ("Methods (--method)", names["methods"]),
         "views": ("Views (--views; * also --augmentations)", names["views"]),

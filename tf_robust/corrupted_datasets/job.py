@@ -7,7 +7,7 @@ from tf_robust import corruptions, metrics
 from tf_robust.corrupted_datasets import preview
 from tf_robust.corrupted_datasets.generator import CorruptionConfig, Generator
 from tf_robust.corrupted_datasets.npy import ArrayLayout
-from tf_robust.corrupted_datasets.plan import SEVERITIES, Plan, Unit
+from tf_robust.corrupted_datasets.plan import Plan, Unit
 from tf_robust.corrupted_datasets.tfrecord import RecordLayout
 from tf_robust.data.source import Source
 from tf_robust.utils import environment
@@ -38,7 +38,7 @@ class Job:
         if not len(source):
             raise ValueError(f"Expected images to corrupt in {source.name} ({source.split}). Received: none")
         self.source, self.folder = source, folder
-        chosen = writer_config.corruptions or (*metrics.BENCHMARK, *metrics.EXTRA)
+        chosen = writer_config.corruptions or metrics.MEANS["mean19"]
         as_files = writer_config.dataset_format == "tfds" and corruption_config.protocol == "imagenet_c"
         self.plan = Plan(
             tuple(name for name in corruptions.CORRUPTIONS if name in chosen),
@@ -124,7 +124,7 @@ class Job:
             complete = [
                 name
                 for name in corruptions.CORRUPTIONS
-                if all(self.layout.is_finished(self.layout.group(name, severity)) for severity in SEVERITIES)
+                if all(self.layout.is_finished(self.layout.group(name, severity)) for severity in metrics.SEVERITIES)
             ]
             path = os.path.join(self.folder, "card.json")
             write_json(path, {**read_json(path), "corruptions": complete})

@@ -11,7 +11,8 @@ import numpy as np
 
 from tf_robust.corrupted_datasets.layout import Layout
 from tf_robust.corrupted_datasets.npy_files import array_header
-from tf_robust.corrupted_datasets.plan import SEVERITIES, Unit
+from tf_robust.corrupted_datasets.plan import Unit
+from tf_robust.metrics import SEVERITIES
 from tf_robust.utils.files import atomic_file
 
 _LABELS = "labels.npy"

@@ -6,7 +6,7 @@ import re
 import typing
 from collections.abc import Iterable
 
-SEVERITIES = (1, 2, 3, 4, 5)
+from tf_robust.metrics import SEVERITIES
 
 
 class Unit(typing.NamedTuple):

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from tf_robust.corrupted_datasets.plan import SEVERITIES
 from tf_robust.corrupted_datasets.reader import open_corrupted
+from tf_robust.metrics import SEVERITIES
 from tf_robust.utils.plotting import save
 
 _INCHES = 0.9  # the side of an image

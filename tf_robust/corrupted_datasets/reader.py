@@ -16,11 +16,11 @@ from tf_robust.corrupted_datasets.sources import ArrayFileSource, RecordFileSour
 from tf_robust.data import tfds_sets
 from tf_robust.data.source import Source, check_labels
 from tf_robust.data.subsets import stratified_order
+from tf_robust.metrics import SEVERITIES
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import read_json
 
 TFDS_SETS = ("cifar10_corrupted", "imagenet2012_corrupted")
-SEVERITIES = (1, 2, 3, 4, 5)
 CorruptedSource: typing.TypeAlias = ArrayFileSource | RecordFileSource
 _TFDS_NAMES = {"glass_blur": "frosted_glass_blur", "elastic_transform": "elastic"}
 _BAR_NAMES = {"transverse_chromatic_aberration": "transverse_chromatic_abberation"}  # file names of CIFAR-10-C-bar

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from tf_robust.corruptions import severities
+from tf_robust.metrics import SEVERITIES
 from tf_robust.ops.draws import Draws
 from tf_robust.ops.tiles import in_tiles
 from tf_robust.utils.errors import unknown
@@ -24,6 +25,8 @@ class Corruption:
         apply: (images, *constants, **drawn) -> images: float32 [N, H, W, C] in [0, 1] -> the same, not yet clipped.
             Deterministic.
         draw: (draws, (H, W, C), *constants) -> {name: tensor [N, ...]}, from `Draws`; None if nothing is random.
+        levels: the constants of severities 1 to 5, numbers or tuples of them, for images of all sizes; None: those of
+            `severities.CONSTANTS`.
         clip: clip results to [0, 1]; false where they always lie there.
         in_tiles: process a few images at a time, which pays where there are many intermediate results.
     """
@@ -31,6 +34,7 @@ class Corruption:
     name: str
     apply: Callable[..., tf.Tensor]
     draw: Callable[..., dict[str, tf.Tensor]] | None = None
+    levels: Sequence[float | tuple[float, ...]] | None = None
     clip: bool = True
     in_tiles: bool = False
 
@@ -61,14 +65,13 @@ class Corruption:
         Raises:
             ValueError: unknown severity or set.
         """
-        if severity not in range(1, 6):
+        if severity not in SEVERITIES:
             raise ValueError(f"Expected severity in 1..5. Received: {severity}")
         severity = int(severity)
         if constants != "auto" and constants not in severities.SETS:
             raise unknown("set of constants", constants, ("auto", *severities.SETS))
-        return severities.constants_of(
-            self.name, severity, severities.nearest_set(shape[0], shape[1]) if constants == "auto" else constants
-        )
+        chosen = severities.nearest_set(shape[0], shape[1]) if constants == "auto" else constants
+        return severities.constants_of(self.name, severity, chosen, self.levels)
 
     def drawn(
         self, images: tf.Tensor, severity: int, seed: int, indices: tf.Tensor | None, constants: Sequence[float]

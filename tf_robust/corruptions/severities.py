@@ -7,7 +7,7 @@ The numbers of a corruption are the arguments of its private function, in order:
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 SETS = {"cifar": 32, "tiny_imagenet": 64, "imagenet": 224}  # the side, in pixels, of the images that the constants were made for
 
@@ -160,15 +160,16 @@ def nearest_set(height: int, width: int, sets: Iterable[str] = tuple(SETS)) -> s
     return min(sets, key=lambda name: abs(math.log(side_of(height, width) / SETS[name])))
 
 
-def constants_of(name: str, severity: int, constants: str) -> tuple[float, ...]:
+def constants_of(name: str, severity: int, constants: str, levels: Sequence[float | tuple[float, ...]] | None = None) -> tuple[float, ...]:
     """Returns the constants of one corruption at one severity (1 to 5), as a tuple.
 
     Args:
         name: of the corruption.
         severity: 1 to 5.
         constants: name of a set. A corruption of C-bar without this set has those of the nearest image size.
+        levels: of the five severities, for images of all sizes; None: those of `CONSTANTS`.
     """
-    sets = CONSTANTS[name]
+    sets = {constants: levels} if levels else CONSTANTS[name]
     chosen = constants if constants in sets else nearest_set(SETS[constants], SETS[constants], sets)
     entry = sets[chosen][severity - 1]
     return entry if isinstance(entry, tuple) else (entry,)

@@ -30,42 +30,45 @@ from tf_robust.corruptions.weather import brightness, fog, frost, frost_from, fr
 from tf_robust.ops import image_ops
 from tf_robust.utils.errors import unknown
 
-BENCHMARK = (
-    gaussian_noise,
-    shot_noise,
-    impulse_noise,
-    defocus_blur,
-    glass_blur,
-    motion_blur,
-    zoom_blur,
-    snow,
-    frost,
-    fog,
-    brightness,
-    contrast,
-    elastic_transform,
-    pixelate,
-    jpeg_compression,
-)
-EXTRA = (speckle_noise, gaussian_blur, spatter, saturate)
-BAR = (
-    blue_noise_sample,
-    brownish_noise,
-    checkerboard_cutout,
-    inverse_sparkles,
-    sparkles,
-    circular_motion_blur,
-    lines,
-    pinch_and_twirl,
-    ripple,
-    transverse_chromatic_aberration,
-    caustic_refraction,
-    concentric_sine_waves,
-    perlin_noise,
-    plasma_noise,
-    single_frequency_grayscale,
-)  # of C-bar; metrics.BAR has the names of its two sets
-CORRUPTIONS = {corruption.name: corruption for corruption in (*BENCHMARK, *EXTRA, *BAR)}
+CORRUPTIONS: dict[str, Corruption] = {
+    corruption.name: corruption
+    for corruption in (
+        gaussian_noise,
+        shot_noise,
+        impulse_noise,
+        defocus_blur,
+        glass_blur,
+        motion_blur,
+        zoom_blur,
+        snow,
+        frost,
+        fog,
+        brightness,
+        contrast,
+        elastic_transform,
+        pixelate,
+        jpeg_compression,
+        speckle_noise,
+        gaussian_blur,
+        spatter,
+        saturate,
+        blue_noise_sample,
+        brownish_noise,
+        checkerboard_cutout,
+        inverse_sparkles,
+        sparkles,
+        circular_motion_blur,
+        lines,
+        pinch_and_twirl,
+        ripple,
+        transverse_chromatic_aberration,
+        caustic_refraction,
+        concentric_sine_waves,
+        perlin_noise,
+        plasma_noise,
+        single_frequency_grayscale,
+    )
+}  # those of the published means are named in `metrics.MEANS` and `metrics.BAR`
 PROTOCOLS = ("float", "cifar_c", "imagenet_c")
 NOISE_SETS = ("uniform_noise", "nonuniform_noise")  # of the FCL paper
 _QUALITY = 85  # of ImageNet-C's JPEG files

@@ -1,22 +1,44 @@
-"""Data sources, augmentations, views and the training pipeline."""
+"""Data sources, augmentations, views and the training pipeline.
 
-from tf_robust.data.arrays import UNSPLIT, default_range, from_arrays, from_dataset, unit_images
-from tf_robust.data.class_mask import declared, implied_label_set, masked, present_columns, read_label_map, relabelled
-from tf_robust.data.dataset_views import views
-from tf_robust.data.folders import FileSource
-from tf_robust.data.pipeline import Batch, evaluation_batches, first_batch, steps_per_epoch, training_batches
-from tf_robust.data.shifts import OF_FILES, Shift
-from tf_robust.data.source import ArraySource, check_labels
-from tf_robust.data.sources import (
-    describe_undivided,
-    has_fixed_splits,
-    has_own_validation,
-    has_training,
-    has_validation,
-    held_out_fraction,
-    is_of_user,
-    is_unsplit,
-    load,
-    open_source,
-)
-from tf_robust.data.subsets import balanced, class_weights, labelled_fraction, stratified_subset, three_ways
+The names are imported when they are first used: `data.kinds` alone does not import TensorFlow.
+"""
+
+import importlib
+import importlib.util
+import typing
+
+if typing.TYPE_CHECKING:
+    from tf_robust.data import arrays, service, shifts, source, sources, subsets, tfds_sets
+    from tf_robust.data.arrays import UNSPLIT, default_range, from_arrays, from_dataset, unit_images
+    from tf_robust.data.class_mask import declared, implied_label_set, masked, present_columns, read_label_map, relabelled
+    from tf_robust.data.dataset_views import views
+    from tf_robust.data.folders import FileSource
+    from tf_robust.data.kinds import DATA_KINDS, DataKind, has_splits, has_training, has_validation, held_out_fraction, kind_of
+    from tf_robust.data.pipeline import Batch, evaluation_batches, first_batch, steps_per_epoch, training_batches
+    from tf_robust.data.shifts import Shift
+    from tf_robust.data.source import ArraySource, check_labels
+    from tf_robust.data.sources import describe_undivided, load, open_source
+    from tf_robust.data.subsets import balanced, class_weights, labelled_fraction, stratified_subset, three_ways
+
+_NAMES = {
+    "arrays": "UNSPLIT default_range from_arrays from_dataset unit_images",
+    "class_mask": "declared implied_label_set masked present_columns read_label_map relabelled",
+    "dataset_views": "views",
+    "folders": "FileSource",
+    "kinds": "DATA_KINDS DataKind has_splits has_training has_validation held_out_fraction kind_of",
+    "pipeline": "Batch evaluation_batches first_batch steps_per_epoch training_batches",
+    "shifts": "Shift",
+    "source": "ArraySource check_labels",
+    "sources": "describe_undivided load open_source",
+    "subsets": "balanced class_weights labelled_fraction stratified_subset three_ways",
+}
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = list(_MODULE_OF)
+
+
+def __getattr__(name: str) -> typing.Any:
+    if name in _MODULE_OF:
+        return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    if importlib.util.find_spec(f"{__name__}.{name}") is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.{name}")

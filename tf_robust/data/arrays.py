@@ -17,7 +17,9 @@ import pandas
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
-from tf_robust.data.source import ArraySource, check_labels, normalize_name
+from tf_robust.data.kinds import ReadOptions, path_of
+from tf_robust.data.source import ArraySource, Source, check_labels, normalize_name
+from tf_robust.data.subsets import without_validation
 from tf_robust.ops import pixel_scale
 from tf_robust.utils.files import DAMAGED
 
@@ -106,7 +108,7 @@ def from_dataset(dataset: tf.data.Dataset, name: str = "dataset", limit: int = 0
 
 def npz_has_splits(name: str) -> bool:
     """Returns whether `npz:FILE` has x_train, y_train, x_test and y_test, as the files of keras.datasets."""
-    path = os.path.expanduser(name.removeprefix("npz:"))
+    path = path_of(name)
     if not os.path.isfile(path):
         return False
     with contextlib.suppress(*DAMAGED), zipfile.ZipFile(path) as arrays:
@@ -114,19 +116,19 @@ def npz_has_splits(name: str) -> bool:
     return False
 
 
-def open_npz(name: str, split: str = UNSPLIT, **options: typing.Any) -> ArraySource:
-    """Opens `npz:FILE`, with the arrays x and y or images and labels, or with splits as `npz_has_splits` says, as `from_arrays` does.
+def open_npz(name: str, split: str, options: ReadOptions) -> Source:
+    """Opens `npz:FILE`, with the arrays x and y or images and labels, or with splits as `npz_has_splits` says.
 
     Args:
         name: npz:FILE.
-        split: train or test, of a file with splits; else `all`.
-        **options: as in `from_arrays`.
+        split: train, validation (a part of the training images) or test, of a file with splits; else `all`.
+        options: `data_range` and `num_classes` as in `from_arrays`.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it has no such arrays, or pickled objects, or as in `from_arrays`.
     """
-    path = os.path.expanduser(name.removeprefix("npz:"))
+    path = path_of(name)
     if not os.path.isfile(path):
         raise FileNotFoundError(f"Expected an .npz file of images and labels. Not found: {path}")
     try:
@@ -139,11 +141,14 @@ def open_npz(name: str, split: str = UNSPLIT, **options: typing.Any) -> ArraySou
         raise ValueError(f"Expected an .npz file of arrays of numbers or text. Received: {path} ({error})") from error
     if _SPLIT_ARRAYS <= found.keys():
         both = np.concatenate([found["y_train"], found["y_test"]])
-        classes = class_indices(both, name, options.pop("class_names", ()), options.pop("num_classes", 0))[1]
-        return dataclasses.replace(from_arrays(found[f"x_{split}"], found[f"y_{split}"], name, class_names=classes, **options), split=split)
+        classes = class_indices(both, name, (), options.num_classes)[1]
+        part = "test" if split == "test" else "train"
+        source: Source = from_arrays(found[f"x_{part}"], found[f"y_{part}"], name, data_range=options.data_range, class_names=classes)
+        source = source if part == "test" else without_validation(source, split, options.validation_fraction)
+        return dataclasses.replace(source, split=split)
     for pair in (("x", "y"), ("images", "labels"), ("x_test", "y_test")):
         if set(pair) <= found.keys():
-            return from_arrays(found[pair[0]], found[pair[1]], name, **options)
+            return from_arrays(found[pair[0]], found[pair[1]], name, data_range=options.data_range, num_classes=options.num_classes)
     raise ValueError(f"Expected the arrays x and y, or images and labels, in {path}. Received: {', '.join(found) or 'none'}")
 
 

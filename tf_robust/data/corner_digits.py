@@ -15,10 +15,45 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
+from tf_robust.data import tfds_sets
+from tf_robust.data.kinds import ReadOptions
+from tf_robust.data.source import ArraySource
+
 CANVAS = 28
 MARGIN = 4
 CORNER_SIZE = 10
 _SEED = 2021
+_SALTS = {"train": 0, "validation": 1, "test": 2}
+
+
+def open_digits(name: str, split: str, options: ReadOptions) -> ArraySource:
+    """Opens a split of `digits` or `synthetic_digits`, which are made of scikit-learn's digits."""
+    del options
+    images, labels = digit_pools()[split] if name == "digits" else _synthetic_digits(split)
+    return ArraySource.of(name, split, images, labels, map(str, range(10 if name == "digits" else 15)))
+
+
+def open_synthetic_mnist(name: str, split: str, options: ReadOptions) -> ArraySource:
+    """Opens a split of `synthetic_mnist`, which is made of MNIST."""
+    tfds_sets.builder_of("mnist", options.data_dir, options.download)
+    images, labels = _synthetic_mnist(split, options.data_dir)
+    return ArraySource.of(name, split, images, labels, map(str, range(15)))
+
+
+@functools.lru_cache(maxsize=3)
+def _synthetic_digits(split):
+    quota = {"train": (1000, 10), "validation": (50, 50), "test": (100, 100)}[split]
+    return build(*digit_pools()[split], *quota, salt=_SALTS[split], shift=2)
+
+
+@functools.lru_cache(maxsize=4)
+def _synthetic_mnist(split, data_dir):
+    mnist = tfds_sets.open_tfds("mnist", "test" if split == "test" else "train", ReadOptions(data_dir))
+    pool = mnist.images, mnist.labels
+    if split != "test":
+        pool = divide(*pool, {"train": 5, "validation": 1})[split]
+    quota = {"train": (5000, 50), "validation": (1000, 1000), "test": (1000, 1000)}[split]
+    return build(*pool, *quota, salt=_SALTS[split])
 
 
 def divide(images: np.ndarray, labels: np.ndarray, proportions: Mapping[str, int]) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -1,4 +1,8 @@
-"""`folder:DIR`: image files of any size in one subfolder per class, optionally below train/, validation/ (or val/) and test/."""
+"""Image files of any size.
+
+`folder:DIR`: in one subfolder per class, optionally below train/, validation/ (or val/) and test/. `csv:FILE`: in a table with the columns
+path, label and, optionally, a group.
+"""
 
 import contextlib
 import dataclasses
@@ -6,13 +10,17 @@ import functools
 import hashlib
 import os
 import typing
+import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
+import pandas
 import PIL.Image
 import tensorflow as tf
 
+from tf_robust.data.arrays import class_indices
 from tf_robust.data.fitting import USUAL_SIZE, Fit
+from tf_robust.data.kinds import ReadOptions, path_of
 from tf_robust.data.source import PARALLEL_READS, Arrays, Source, digest, example_seed, normalize_name, read_subset
 from tf_robust.data.subsets import without_validation
 from tf_robust.ops import image_ops
@@ -120,7 +128,7 @@ class FileSource(Source):
         return digest("\n".join(names), contents.hexdigest(), np.asarray(self.labels), self._changed())
 
 
-def open_folder(name: str, split: str, size: tuple[int, ...], fit: str, validation_fraction: float) -> Source:
+def open_folder(name: str, split: str, options: ReadOptions) -> Source:
     """Opens `folder:DIR` as a `FileSource`.
 
     If DIR has train/ (and test/, perhaps validation/ or val/), those are the splits, and train/ names the classes; without
@@ -130,28 +138,27 @@ def open_folder(name: str, split: str, size: tuple[int, ...], fit: str, validati
     Args:
         name: as in `sources.open_source`.
         split: as in `sources.open_source`; `all` for a folder without splits, which has no others.
-        size: (height, width); empty: the size of the training files if they all have one, else 224x224.
-        fit: of `fitting.FITS`, how files of another size are resized.
-        validation_fraction: as in `sources.open_source`.
+        options: without `file_size`, the images have the size of the training files if they all have one, else 224x224.
 
     Raises:
         FileNotFoundError: a folder or its images are missing.
         ValueError: a class that the training set does not have, or an invalid fraction.
     """
-    root = os.path.expanduser(name.removeprefix("folder:"))
+    root = path_of(name)
     if not os.path.isdir(root):
         raise FileNotFoundError(f"Expected a folder of images, one subfolder per class. Not found: {root}")
     train = os.path.join(root, "train")
-    has_splits = not is_unsplit(name)
+    divided = has_splits(name)
     tested_only = not os.path.isdir(train) and os.path.isdir(os.path.join(root, "test")) and split == "test"
-    if has_splits and not os.path.isdir(train) and not tested_only:
+    if divided and not os.path.isdir(train) and not tested_only:
         raise FileNotFoundError(f"Expected {train} next to the other splits. Not found")
-    first = os.path.join(root, "test") if tested_only else train if has_splits else root
+    first = os.path.join(root, "test") if tested_only else train if divided else root
     classes = [*_class_folders(first)]
     folder_of_split = _validation_folder(root) if split == "validation" else os.path.join(root, split)
-    base = folder_of_split if has_splits and (split == "test" or has_validation(name, 0.0)) else first
+    has_own_validation = bool(_validation_folder(root))
+    base = folder_of_split if divided and (split == "test" or has_own_validation) else first
     files = _files(split, base, classes)
-    height, width = size or common_size(files if base == first else _files("train", first, classes)) or USUAL_SIZE
+    height, width = options.file_size or common_size(files if base == first else _files("train", first, classes)) or USUAL_SIZE
     own = common_size(files)
     paths, labels = zip(*files)
     source = FileSource(
@@ -162,21 +169,75 @@ def open_folder(name: str, split: str, size: tuple[int, ...], fit: str, validati
         len(files),
         paths,
         labels,
-        fit=None if own == (height, width) else Fit(height, width, fit, varying=own is None),
+        fit=None if own == (height, width) else Fit(height, width, options.image_fit, varying=own is None),
     )
-    return without_validation(source, split, validation_fraction) if base == train and not has_validation(name, 0.0) else source
+    return without_validation(source, split, options.validation_fraction) if base == train and not has_own_validation else source
 
 
-def is_unsplit(name: str) -> bool:
-    """Returns whether a folder has no subfolders train, validation or test."""
-    root = os.path.expanduser(name.removeprefix("folder:"))
-    return os.path.isdir(root) and not {"train", "val", "validation", "test"} & set(_subfolders(root))
+def open_csv(name: str, split: str, options: ReadOptions) -> FileSource:
+    """Opens all images of `csv:FILE`. Relative paths start from the folder of FILE.
+
+    Args:
+        name: csv:FILE.
+        split: `all`.
+        options: without `file_size`, the images have the size of the files if they all have one, else 224x224.
+
+    Raises:
+        FileNotFoundError: there is no such file, or an image is missing.
+        ValueError: a column or a label is missing, or files of another kind.
+    """
+    path = path_of(name)
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"Expected a CSV file with the columns path and label. Not found: {path}")
+    try:
+        table = pandas.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True, encoding="utf-8-sig")
+    except (ValueError, pandas.errors.ParserError) as error:
+        raise ValueError(f"Expected a CSV file with the columns path and label. Received: {path} ({error})") from error
+    if missing := {"path", "label"} - set(table.columns):
+        raise ValueError(
+            f"Expected the columns path and label in {path}. Received: {', '.join(table.columns)}. Missing: {', '.join(missing)}"
+        )
+    for column in table.columns.drop("path"):
+        table[column] = table[column].str.normalize("NFC")
+    table["label"] = table["label"].str.strip()
+    if not len(table):
+        raise ValueError(f"Expected images in {path}. Received: no lines below the header")
+    if (table["label"] == "").any():
+        raise ValueError(f"Expected a label in every line of {path}. Received: none in line {int(np.argmax(table['label'] == '')) + 2}")
+    paths = [_existing(os.path.join(os.path.dirname(path), os.path.expanduser(file))) for file in table["path"]]
+    _check_files(paths, path)
+    labels, class_names = class_indices(list(table["label"]), name, (), options.num_classes)
+    files = tuple(zip(paths, labels.tolist()))
+    own = common_size(files)
+    height, width = options.file_size or own or USUAL_SIZE
+    return FileSource(
+        name,
+        split,
+        class_names,
+        (height, width, 3),
+        len(files),
+        tuple(paths),
+        tuple(labels.tolist()),
+        columns={column: table[column].to_numpy(str) for column in table.columns if column not in ("path", "label")},
+        fit=None if own == (height, width) else Fit(height, width, options.image_fit, varying=own is None),
+    )
 
 
-def has_validation(name: str, validation_fraction: float) -> bool:
-    """Returns whether `open_folder(name, "validation", ...)` has examples."""
-    root = os.path.expanduser(name.removeprefix("folder:"))
-    return is_unsplit(name) or validation_fraction > 0.0 or bool(_validation_folder(root))
+def has_splits(name: str) -> bool:
+    """Returns whether a folder has subfolders train, validation or test."""
+    root = path_of(name)
+    return os.path.isdir(root) and bool({"train", "val", "validation", "test"} & set(_subfolders(root)))
+
+
+def has_training(name: str) -> bool:
+    """Returns whether a folder has training images: it may have test/ alone."""
+    return not has_splits(name) or os.path.isdir(os.path.join(path_of(name), "train"))
+
+
+def has_validation(name: str, data_dir: str | None, validation_fraction: float) -> bool:
+    """Returns whether a folder with splits has one for validation, or a part of train/."""
+    del data_dir
+    return validation_fraction > 0.0 or bool(_validation_folder(path_of(name)))
 
 
 def _validation_folder(root):
@@ -274,3 +335,19 @@ def common_size(files: tuple[tuple[str, int], ...]) -> tuple[int, int] | None:
             return None
         common = size
     return common
+
+
+def _existing(path):
+    """A path as it is, or with composed (NFC) or decomposed (NFD) letters if only that exists: macOS and other systems differ."""
+    forms = (path, *(unicodedata.normalize(form, path) for form in ("NFC", "NFD")))
+    return next(filter(os.path.isfile, forms), path)
+
+
+def _check_files(paths, table):
+    absent = [(line, path) for line, path in enumerate(paths, start=2) if not os.path.isfile(path)]
+    if absent:
+        line, path = absent[0]
+        raise FileNotFoundError(f"Expected the images of {table}. Not found: {path} (line {line}), {len(absent)} of {len(paths)} in all")
+    other = [(line, path) for line, path in enumerate(paths, start=2) if not path.lower().endswith(SUFFIXES)]
+    if other:
+        raise ValueError(f"Expected image files ({', '.join(SUFFIXES)}) in {table}. Received: {other[0][1]} in line {other[0][0]}")

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tf_robust.data.arrays import UNSPLIT, class_indices
 from tf_robust.data.fitting import USUAL_SIZE, Fit
+from tf_robust.data.kinds import ReadOptions, path_of
 from tf_robust.data.source import ArraySource
 from tf_robust.data.subsets import held_out_positions, stratified_order
 
@@ -25,19 +26,26 @@ def splits(name: str) -> tuple[str, ...]:
     return found if len(own) > 1 else (UNSPLIT,)
 
 
-def open_hf(
-    name: str, split: str, size: tuple[int, ...], fit: str, examples: int = 0, num_classes: int = 0, validation_fraction: float = 0.0
-) -> ArraySource:
+def has_splits(name: str) -> bool:
+    """Returns whether a data set has several splits."""
+    return splits(name) != (UNSPLIT,)
+
+
+def has_validation(name: str, data_dir: str | None, validation_fraction: float) -> bool:
+    """Returns whether a data set with splits has one for validation, or a part of its training images."""
+    del data_dir
+    found = splits(name)
+    return "validation" in found or ("train" in found and validation_fraction > 0)
+
+
+def open_hf(name: str, split: str, options: ReadOptions) -> ArraySource:
     """Reads one split of `hf:NAME_OR_DIR`.
 
     Args:
         name: hf:NAME of a data set on the Hub, or hf:DIR of one on disk.
         split: train, validation or test; `all`: the only one.
-        size: (height, width); empty: the size of the training images if they all have one, else 224x224.
-        fit: of `fitting.FITS`, how images of another size are resized.
-        examples: number of examples to read, stratified; 0: all.
-        num_classes: as in `arrays.from_arrays`.
-        validation_fraction: fraction of the training examples held out as validation split, if there is none.
+        options: `examples` are read only; without `file_size`, the images have the size of the training images if they all have
+            one, else 224x224.
 
     Raises:
         FileNotFoundError: the data set could not be read.
@@ -52,13 +60,13 @@ def open_hf(
         raise ValueError(f"Expected the split {split!r} of {name}. Received: {', '.join(loaded)}")
     table = loaded[own]
     image_column, label_column = _columns(table, name)
-    labels, class_names = class_indices(table[label_column], name, _class_names(loaded, label_column, name, num_classes))
-    whole = held_out_positions(labels, split, validation_fraction, name) if divided else np.arange(len(labels))
-    kept = whole[np.sort(stratified_order(labels[whole])[:examples])] if examples else whole
+    labels, class_names = class_indices(table[label_column], name, _class_names(loaded, label_column, name, options.num_classes))
+    whole = held_out_positions(labels, split, options.validation_fraction, name) if divided else np.arange(len(labels))
+    kept = whole[np.sort(stratified_order(labels[whole])[: options.examples])] if options.examples else whole
     found = {one: _sizes_and_channels(loaded[one], image_column, f"{name} ({one})") for one in {own, first}}
     (own_sizes, _), (usual_sizes, channels) = found[own], found[first]
-    height, width = size or (next(iter(usual_sizes)) if len(usual_sizes) == 1 else USUAL_SIZE)
-    change = None if own_sizes == {(height, width)} else Fit(height, width, fit, varying=len(own_sizes) > 1)
+    height, width = options.file_size or (next(iter(usual_sizes)) if len(usual_sizes) == 1 else USUAL_SIZE)
+    change = None if own_sizes == {(height, width)} else Fit(height, width, options.image_fit, varying=len(own_sizes) > 1)
 
     def read(positions):
         pixels = [_pixels(table[int(i)][image_column], channels) for i in positions]
@@ -104,8 +112,10 @@ def _load(name):
     try:
         import datasets
     except ImportError as error:
-        raise ValueError(f"Expected the package datasets for data={name}. Not installed. Try: pip install 'tf_robust[datasets]'") from error
-    path = os.path.expanduser(name.removeprefix("hf:"))
+        raise ValueError(
+            f"Expected the package datasets for data={name}. Not installed. Try: pip install 'tf_robust[datasets]'"
+        ) from error
+    path = path_of(name)
     saved = any(os.path.exists(os.path.join(path, file)) for file in ("dataset_dict.json", "state.json"))
     try:
         loaded = datasets.load_from_disk(path) if saved else datasets.load_dataset(path)

@@ -9,10 +9,9 @@ from collections.abc import Collection
 import numpy as np
 
 from tf_robust.data.class_mask import IMAGENET_CLASSES, columns_of_imagenet, present_columns, protocol_mask
+from tf_robust.data.kinds import kind_of
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_subset
-
-OF_FILES = ("folder:", "csv:", "npz:", "hf:")  # prefixes of names that contain a path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,10 +48,10 @@ def shift_name(data: str) -> str:
     Args:
         data: name of the data set, as in `sources.open_source`.
     """
-    if data.startswith(OF_FILES):
-        kind, _, path = data.partition(":")
-        data = os.path.basename(os.path.normpath(path))
-        data = data if kind in ("folder", "hf") else os.path.splitext(data)[0]
+    kind = kind_of(data)
+    if kind.has_path:
+        data = os.path.basename(os.path.normpath(data.partition(":")[2]))
+        data = os.path.splitext(data)[0] if kind.suffix else data
     return re.sub(r"[^\w./-]+", "_", data)
 
 

@@ -56,12 +56,12 @@ def open_split(
         windows = source.varying_size and split == "train"
         hint = "; in training, random windows of them are resized." if windows else ". image_size and image_fit change that."
         print_note(f"images of {config.data} ({split}) are {source.fit}{_enlargement(source)}{hint}")
-    unread = folders.unread_images(source.paths or ()) if config.data.startswith("folder:") else []
+    in_folders = images is None and data.kind_of(config.data).class_folders
+    unread = folders.unread_images(source.paths or ()) if in_folders else []
     if unread:
         example = path_text(unread[0])
         print_note(f"{len(unread)} images of {config.data} are not read, such as {example}. Try: PNG or JPEG files in the class folders.")
-    is_folder = images is None and config.data.startswith("folder:")
-    if is_folder and (absent := np.setdiff1d(range(source.num_classes), source.complete.read_labels())).size:
+    if in_folders and (absent := np.setdiff1d(range(source.num_classes), source.complete.read_labels())).size:
         print_note(
             f"{absent.size} of the {source.num_classes} classes of {config.data} have no images ({split}), such as "
             f"{source.class_names[absent[0]]!r}: they stay classes, so that those after them keep their numbers."
@@ -142,11 +142,11 @@ def open_other(config: DataConfig, name: str, original: Source, *, subset: int =
 def _open_further(config, name, original, images, num_classes):
     return data.open_source(
         name if images is None else images,
-        "all" if images is not None or data.is_unsplit(name) else "test",
+        "all" if images is not None or not data.has_splits(name) else "test",
         config.data_dir or None,
         image_fit=config.image_fit,
         default_size=original.image_shape[:2],
         download=config.download,
-        data_range=config.data_range if images is None and name.startswith("npz:") else "",
+        data_range=config.data_range if images is None and data.kind_of(name).has_range else "",
         num_classes=num_classes,
     )

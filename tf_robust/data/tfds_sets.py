@@ -13,7 +13,9 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf import json_format
 
+from tf_robust.data.class_mask import label_set_of
 from tf_robust.data.fitting import USUAL_SIZE, Fit
+from tf_robust.data.kinds import DATA_KINDS, ReadOptions
 from tf_robust.data.source import PARALLEL_READS, Arrays, ArraySource, Source, collect, digest, epoch_order, example_seed
 from tf_robust.data.subsets import without_validation
 from tf_robust.ops import image_ops
@@ -22,7 +24,6 @@ from tf_robust.utils.errors import unknown
 IN_MEMORY_BYTES = 2**31
 WINDOW = 10_000  # records shuffled at a time in a stream
 DAMAGED = (json_format.Error, json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError, AttributeError)  # raised on damaged metadata
-OWN_SETS = ("digits", "synthetic_digits", "synthetic_mnist", "toy", "toy_band", "folder:DIR", "csv:FILE", "npz:FILE", "hf:NAME_OR_DIR")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,11 +195,11 @@ def builder_of(name: str, data_dir: str | None, download: bool) -> typing.Any:
     except DAMAGED as error:
         raise damaged(where, error) from error
     except (tfds.core.DatasetNotFoundError, ValueError, AssertionError) as error:
-        known = [*OWN_SETS, *tfds.list_builders(with_community_datasets=False)]
+        others = [kind.form for key, kind in DATA_KINDS.items() if key != "tfds"]
+        known = [*others, *tfds.list_builders(with_community_datasets=False)]
         message = str(unknown("data set", name, known)).split(" Known: ")[0]
         raise ValueError(
-            f"{message} Known: {', '.join(OWN_SETS)}, and the image-classification sets of TFDS (mnist, cifar10, "
-            f"cifar100, imagenet2012, ...)"
+            f"{message} Known: {', '.join(others)}, and the image-classification sets of TFDS (mnist, cifar10, cifar100, imagenet2012, ...)"
         ) from error
     if not builder.info.splits and download:
         try:
@@ -213,19 +214,13 @@ def builder_of(name: str, data_dir: str | None, download: bool) -> typing.Any:
     return builder
 
 
-def open_tfds(
-    name: str,
-    split: str,
-    data_dir: str | None,
-    *,
-    size: tuple[int, ...] = (),
-    fit: str = "crop",
-    default_size: tuple[int, ...] = (),
-    validation_fraction: float = 0.0,
-    download: bool = False,
-) -> Source:
-    """Opens one split of a TFDS set; arguments as in `sources.open_source`."""
-    builder = builder_of(name, data_dir, download)
+def open_tfds(name: str, split: str, options: ReadOptions) -> Source:
+    """Opens one split of a TFDS set, whose name may declare a label set; arguments as in `sources.open_source`."""
+    return dataclasses.replace(_open(name, split, options), label_set=label_set_of(name))
+
+
+def _open(name, split, options):
+    builder = builder_of(name, options.data_dir, options.download)
     splits, features = builder.info.splits, builder.info.features
     own = _has_three_splits(name, splits)
     final = "test" if own or "validation" not in splits else "validation"
@@ -235,20 +230,19 @@ def open_tfds(
     shape, count = features["image"].shape, splits[tfds_split].num_examples
     class_names = features["label"].names
     if _fits_memory(builder.info):
-        images, labels = _read_arrays(name, tfds_split, data_dir)
-        source = ArraySource.of(name, split, images, labels, class_names).resized(size, fit)
-        return source if own or split == "test" else without_validation(source, split, validation_fraction)
-    if split != "test" and not own and (validation_fraction or split == "validation"):
+        images, labels = _read_arrays(name, tfds_split, options.data_dir)
+        source = ArraySource.of(name, split, images, labels, class_names)
+        return source if own or split == "test" else without_validation(source, split, options.validation_fraction)
+    if split != "test" and not own and (options.validation_fraction or split == "validation"):
         raise ValueError(
             f"{name} is read as a stream and has no validation split of its own. "
-            f"Expected validation_fraction=0. Received: {validation_fraction} (split {split!r})"
+            f"Expected validation_fraction=0. Received: {options.validation_fraction} (split {split!r})"
         )
     if None not in shape:
-        return RecordSource(name, split, tuple(class_names), shape, count, builder, tfds_split).resized(size, fit)
-    height, width = size or default_size or USUAL_SIZE
-    return RecordSource(
-        name, split, tuple(class_names), (height, width, shape[-1]), count, builder, tfds_split, fit=Fit(height, width, fit, varying=True)
-    )
+        return RecordSource(name, split, tuple(class_names), shape, count, builder, tfds_split)
+    height, width = options.file_size or USUAL_SIZE
+    fit = Fit(height, width, options.image_fit, varying=True)
+    return RecordSource(name, split, tuple(class_names), (height, width, shape[-1]), count, builder, tfds_split, fit=fit)
 
 
 @functools.lru_cache(maxsize=4)

@@ -14,12 +14,21 @@ A point is stored as an image [1, 2, 1]: coordinates in [-LIMIT, LIMIT], in 256 
 
 import numpy as np
 
+from tf_robust.data.kinds import ReadOptions
+from tf_robust.data.source import ArraySource
+
 LIMIT = 3.0
 TIPS, TIP_RADIUS, NOTCH_RADIUS = 5, 1.5, 0.9
 SCALE, STD = 0.5, 0.2
 BAND = (0.64, 0.86)  # sizes of the stars between which labels are random, as fractions of the outer star's; the outlines' mean is 0.75
 _COUNTS = {"train": 250, "test": 250, "validation": 250}  # validation is drawn after the paper's 500
 _SEED = 2022
+
+
+def open_toy(name: str, part: str, options: ReadOptions) -> ArraySource:
+    """Opens a split of `toy` or `toy_band`."""
+    del options
+    return ArraySource.of(name, part, *split(part, band=name == "toy_band"), ("0", "1"))
 
 
 def split(name: str, band: bool = False) -> tuple[np.ndarray, np.ndarray]:

@@ -20,10 +20,9 @@ from tf_robust.evaluation import (
     smoothing,
     utility,
 )
-from tf_robust.evaluation.batches import batch_size_of, first_images, stratified_images
+from tf_robust.evaluation.batches import SEED, batch_size_of, first_images, stratified_images
 from tf_robust.evaluation.card import card_of, dependencies, difference, has_corruptions_of, image_sizes
 from tf_robust.evaluation.config import ALL_SEVERITIES, DEFAULT_EVALUATIONS, EVALUATIONS, EvalConfig, options_of
-from tf_robust.evaluation.corrupted_sets import NOISE_SEED
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_measure
 from tf_robust.evaluation.measures import measures_of, read_evaluation

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tf_robust.data.source import Source
+from tf_robust.evaluation.batches import SEED
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 
-SEED = 15  # of the order of the images
 ORDERS = ("shuffled", "by_class")
 EVALUATIONS = ("clean", "noise", "noise_floor", "corruptions", "corruptions_bar", "calibration", "slices")  # defined for batches
 

@@ -16,6 +16,7 @@ from tf_robust.attacks import norms
 from tf_robust.attacks.attack import Predict
 from tf_robust.attacks.criterion import Criterion
 from tf_robust.evaluation import auto_attack
+from tf_robust.evaluation.batches import SEED
 from tf_robust.evaluation.evaluation_set import SetMeasure
 from tf_robust.models.outputs import checked_logits
 from tf_robust.ops import image_ops
@@ -24,7 +25,6 @@ from tf_robust.utils import progress
 from tf_robust.utils.arrays import decoded, encoded
 from tf_robust.utils.errors import unknown
 
-SEED = 15  # of all attacks: every model gets the same random starts
 ATTACKS = {
     "autoattack": "robust/",
     "pgd": "robust/pgd/",

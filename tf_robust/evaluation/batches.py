@@ -11,6 +11,7 @@ from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_order, stratified_subset
 
 BATCH = 500
+SEED = 15  # of all noise, corruptions and attacks: the same for every model and training seed
 
 
 def clean_batches(source: Source) -> tf.data.Dataset:

@@ -9,9 +9,9 @@ from tf_robust.data import toy
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source, digest
 from tf_robust.evaluation import adaptation, adversarial, boundary, smoothing
+from tf_robust.evaluation.batches import SEED
 from tf_robust.evaluation.confidence import applies_to
 from tf_robust.evaluation.config import ALL_SEVERITIES, EvalConfig
-from tf_robust.evaluation.corrupted_sets import NOISE_SEED
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, parse_measure
 from tf_robust.evaluation.nonuniform_noise import training_std
 from tf_robust.evaluation.open_set import OpenSets
@@ -66,7 +66,7 @@ def card_of(
     if chosen & {"noise", "noise_floor"}:
         if training_source is None:
             raise ValueError("Expected a training source for the evaluations noise and noise_floor. Received: None")
-        card["noise"] = {"seed": NOISE_SEED, "rate": corruptions.RATE, "deviations_of": training_source.fingerprint()}
+        card["noise"] = {"seed": SEED, "rate": corruptions.RATE, "deviations_of": training_source.fingerprint()}
         floor = eval_config.floor(training_std(training_source))
         if floor != corruptions.FLOOR:  # the floor of every card without this part
             card["nun"] = {"floor": floor}
@@ -80,7 +80,7 @@ def card_of(
         card["corruption_means"] = {"means_over_severities": list(eval_config.severities)}
     if "perturbations" in chosen:
         card["flips"] = {
-            "seed": NOISE_SEED,
+            "seed": SEED,
             "sequences": eval_config.sequences,
             "constants": description["constants"],
             "protocol": "cifar_c",
@@ -113,17 +113,17 @@ def card_of(
         if "pgd" in eval_config.attack:
             card["robust_pgd"] = {
                 "attack": "pgd",
-                "seed": adversarial.SEED,
+                "seed": SEED,
                 "steps": adversarial.PGD_STEPS,
                 "starts": adversarial.PGD_STARTS,
                 **attacked,
             }
         if "square" in eval_config.attack:
-            card["robust_square"] = {"attack": "square", "seed": adversarial.SEED, "queries": eval_config.attack_queries, **attacked}
+            card["robust_square"] = {"attack": "square", "seed": SEED, "queries": eval_config.attack_queries, **attacked}
         if surrogate is not None:
             card["robust_transfer"] = {
                 "attack": "pgd",
-                "seed": adversarial.SEED,
+                "seed": SEED,
                 "steps": adversarial.PGD_STEPS,
                 "surrogate": surrogate.digest(),
                 "surrogate_interface": surrogate.interface.conventions(),
@@ -132,12 +132,12 @@ def card_of(
         if attacked and eval_config.attacks_by_gradient:
             card["fgsm"] = attacked
         if eval_config.attack_checks and eval_config.attacks_by_gradient:
-            card["checks"] = {"seed": adversarial.SEED, "pictures": adversarial.CHECKED, "subset": "stratified", **attacked}
+            card["checks"] = {"seed": SEED, "pictures": adversarial.CHECKED, "subset": "stratified", **attacked}
             radii = adversarial.largest_radii(eval_config.attack_radii)
             if radii != adversarial.largest_radii(EvalConfig.attack_radii):  # those of every card without this part
                 card["checks"]["radii"] = radii
     if "attack_curves" in chosen:
-        card["distance"] = {"seed": adversarial.SEED, **attacked}
+        card["distance"] = {"seed": SEED, **attacked}
         card["attack_curves"] = {**card["distance"], "attacks": list(eval_config.curve_attacks)}
     if "certified" in chosen:
         card.update(_smoothing_parts(eval_config, attacked))
@@ -146,7 +146,7 @@ def card_of(
 
 def _smoothing_parts(eval_config, attacked):
     """The parts of certified accuracies and of the smoothed classifier."""
-    noise = {"sigma": eval_config.smoothing_sigma, "seed": smoothing.SEED, **attacked}
+    noise = {"sigma": eval_config.smoothing_sigma, "seed": SEED, **attacked}
     votes = {"votes": min(eval_config.smoothing_samples, smoothing.MOST_VOTES)}
     samples = {"selection": eval_config.smoothing_selection, "samples": eval_config.smoothing_samples, "alpha": smoothing.ALPHA}
     attack = {"attack": "pgd", "steps": smoothing.PGD_STEPS, "gradient_samples": smoothing.PGD_SAMPLES}
@@ -166,7 +166,7 @@ def has_corruptions_of(card: Card, eval_config: EvalConfig) -> bool:
 def _corruption_fields(eval_config, description):
     """Fields of corruptions on the fly, or of the card of a corrupted set; of a published set only the name is known."""
     if not eval_config.corrupted_dir:
-        return {"seed": NOISE_SEED, **description}
+        return {"seed": SEED, **description}
     set_card = reader.card_of(eval_config.corrupted_dir) if os.path.isdir(eval_config.corrupted_dir) else {}
     known = {field: set_card[field] for field in ("seed", *description) if field in set_card}
     return known or {"prepared_set": os.path.basename(eval_config.corrupted_dir.rstrip("/")), **_files_of(eval_config.corrupted_dir)}

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tf_robust import corruptions
+from tf_robust import metrics
+from tf_robust.corruptions import CORRUPTIONS, PROTOCOLS, default_floor
 from tf_robust.corruptions import severities as constants_of
 from tf_robust.data.shifts import check_shifts
 from tf_robust.evaluation import adaptation, adversarial, smoothing
@@ -29,7 +30,7 @@ EVALUATIONS = (
     "slices",
 )
 DEFAULT_EVALUATIONS = ("clean", "noise")
-ALL_SEVERITIES = (1, 2, 3, 4, 5)
+ALL_SEVERITIES = metrics.SEVERITIES
 NOISE_FLOORS = (0.02, 0.05, 0.1, 0.2, 0.5)  # of NUN, of the evaluation noise_floor
 _FITTED = ("calibrate", "abstain_accuracy", "conformal")  # on validation images
 _OF_ALL_IMAGES = ("adaptation", *_FITTED)  # they need all images of a set at once
@@ -37,7 +38,10 @@ _OPTIONS = {
     "clean": ("per_image", *_FITTED),
     "noise": ("nun_floor", "per_image"),
     "noise_floor": ("per_image",),
-    "corruptions": ("severities", "corruption_constants", "corruption_protocol", "corrupted_dir", "frost_dir", "per_image", *_FITTED),
+    "corruptions": (
+        *("corruptions", "severities", "corruption_constants", "corruption_protocol", "corrupted_dir", "frost_dir", "per_image"),
+        *_FITTED,
+    ),
     "corruptions_bar": ("severities", "corruption_constants", "corruption_protocol", "corrupted_dir", "per_image"),
     "calibration": ("per_image", *_FITTED),
     "perturbations": ("corruption_constants", "sequences"),
@@ -61,7 +65,7 @@ class EvalConfig:
     """Configuration of an evaluation. No trained weight depends on it.
 
     Args:
-        evaluations: what to measure: clean; noise (un, nun); noise_floor (nun with other floors); corruptions (19 at each
+        evaluations: what to measure: clean; noise (un, nun); noise_floor (nun with other floors); corruptions (at each
             severity); corruptions_bar (the ten of CIFAR-10-C-bar at each severity, or of ImageNet-C-bar with ImageNet's constants);
             perturbations (flip probabilities); calibration; boundary (of data=toy or toy_band: length and
             steepness); utility (of corner digits: accuracy on the rare classes, contextual utility of the corners); adversarial
@@ -74,6 +78,7 @@ class EvalConfig:
         evaluation_split: split to measure on; choose settings on validation, never on test. all: the images of a data set without
             splits, which is the default for a model that was not trained on them.
         subset: number of images to measure on, a fixed stratified subset; 0: all.
+        corruptions: names of the corruptions; empty: the 19 of the common-corruption benchmark, without those of C-bar.
         severities: severities of the corruptions, 1 to 5; means over corruptions are over these.
         corruption_constants: published set of constants; auto: the one for the nearest image size.
         corruption_protocol: how corrupted images are stored before they are read: float (unchanged), cifar_c (256
@@ -120,9 +125,10 @@ class EvalConfig:
     nun_floor: str = "auto"
     evaluation_split: typing.Literal["validation", "test", "all"] = "test"
     subset: int = 0
+    corruptions: tuple[str, ...] = ()
     severities: tuple[int, ...] = ALL_SEVERITIES
     corruption_constants: typing.Literal[("auto", *constants_of.SETS)] = "auto"  # type: ignore[valid-type]
-    corruption_protocol: typing.Literal[("auto", *corruptions.PROTOCOLS)] = "auto"  # type: ignore[valid-type]
+    corruption_protocol: typing.Literal[("auto", *PROTOCOLS)] = "auto"  # type: ignore[valid-type]
     corrupted_dir: str = ""
     frost_dir: str = ""
     sequences: typing.Literal["imagenet_p", "cifar_p", "all"] = "imagenet_p"
@@ -153,12 +159,15 @@ class EvalConfig:
         for name in self.evaluations:
             if name not in EVALUATIONS:
                 raise unknown("evaluation", name, EVALUATIONS)
-        for name in ("attack", "attack_radii", "curve_attacks", "certified_radii"):
+        for name in ("corruptions", "attack", "attack_radii", "curve_attacks", "certified_radii"):
             values = getattr(self, name)
             if repeated := [value for value, count in collections.Counter(values).items() if count > 1]:
                 raise ValueError(f"Expected each value of {name} once. Received: {repeated[0]} {values.count(repeated[0])} times")
         if not self.evaluations:
             raise ValueError(f"Expected evaluations, of: {', '.join(EVALUATIONS)}. Received: none")
+        for name in self.corruptions:
+            if name not in CORRUPTIONS:
+                raise unknown("corruption", name, CORRUPTIONS)
         if not self.severities or sorted({*self.severities} & {*ALL_SEVERITIES}) != [*self.severities]:
             raise ValueError(
                 f"Expected severities of 1 to 5 in increasing order. Received: {','.join(map(str, self.severities)) or 'none'}"
@@ -227,7 +236,7 @@ class EvalConfig:
 
     def floor(self, std: np.ndarray) -> float:
         """Returns NUN's floor for the standard deviations of the locations [H, W]."""
-        return corruptions.default_floor(std) if self.nun_floor == "auto" else float(self.nun_floor)
+        return default_floor(std) if self.nun_floor == "auto" else float(self.nun_floor)
 
     @property
     def unused(self) -> dict[str, str]:

@@ -12,13 +12,12 @@ from tf_robust.corrupted_datasets import reader
 from tf_robust.data.pipeline import PARALLEL_CALLS
 from tf_robust.data.source import Source
 from tf_robust.evaluation import scoring, set_cache
-from tf_robust.evaluation.batches import batch_size_of, clean_batches
+from tf_robust.evaluation.batches import SEED, batch_size_of, clean_batches
 from tf_robust.evaluation.config import NOISE_FLOORS, EvalConfig
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES
 from tf_robust.evaluation.nonuniform_noise import probabilities, training_std
 
-NOISE_SEED = 15  # fixed: all models and training seeds get the same noise and corruptions
 _Batches = Callable[[], tf.data.Dataset]
 _Change = Callable[[Source, tf.data.Dataset], tf.data.Dataset]
 
@@ -38,7 +37,7 @@ def noisy_sets(source: Source, training_source: Source | None, eval_config: Eval
         return training_std(training_source)
 
     def uniform(images, batches):
-        return _indexed(images, batches, lambda x, i: corruptions.uniform_noise(x, seed=NOISE_SEED, indices=i))
+        return _indexed(images, batches, lambda x, i: corruptions.uniform_noise(x, seed=SEED, indices=i))
 
     def nonuniform(images, batches):
         return _nonuniform(images, batches, probabilities(std(), eval_config))
@@ -59,14 +58,14 @@ def corrupted_sets(source: Source, eval_config: EvalConfig, clean: _Batches, dat
 
     Args:
         source: images to evaluate on.
-        eval_config: names the evaluations.
+        eval_config: names the evaluations and corruptions.
         clean: returns the batches of the source.
         data_dir: as in `sets.evaluation_sets`.
 
     Raises:
         FileNotFoundError: as in `sets.evaluation_sets`.
     """
-    members = ((*metrics.BENCHMARK, *metrics.EXTRA), metrics.BAR[eval_config.bar_set(source.image_shape)])
+    members = (eval_config.corruptions or metrics.MEANS["mean19"], metrics.BAR[eval_config.bar_set(source.image_shape)])
     sets: list[EvaluationSet] = []
     for family, chosen in zip(CORRUPTION_FAMILIES, members):
         names = [name for name in corruptions.CORRUPTIONS if name in chosen]
@@ -84,7 +83,7 @@ def sequence_sets(source: Source, eval_config: EvalConfig) -> list[EvaluationSet
 
     def open_sequence(name):
         def perturb(images, indices):
-            frames = corruptions.perturb(images, name, seed=NOISE_SEED, indices=indices, constants=constants)
+            frames = corruptions.perturb(images, name, seed=SEED, indices=indices, constants=constants)
             return corruptions.store(frames, "cifar_c")
 
         return _indexed(source, data.evaluation_batches(source, size), perturb, size)
@@ -96,7 +95,7 @@ def sequence_sets(source: Source, eval_config: EvalConfig) -> list[EvaluationSet
 
 
 def _nonuniform(source, batches, probabilities):
-    return _indexed(source, batches, lambda x, i: corruptions.nonuniform_noise(x, probabilities, seed=NOISE_SEED, indices=i))
+    return _indexed(source, batches, lambda x, i: corruptions.nonuniform_noise(x, probabilities, seed=SEED, indices=i))
 
 
 def _changed_set(name, source, clean, change):
@@ -117,7 +116,7 @@ def _corrupted(source, family, name, severity, eval_config, clean):
     }
 
     def change(images, indices):
-        return corruptions.corrupt(images, name, severity, NOISE_SEED, indices, **options)
+        return corruptions.corrupt(images, name, severity, SEED, indices, **options)
 
     def open_corrupted(images, batches):
         num_bytes = 4 * len(source) * int(np.prod(source.image_shape))

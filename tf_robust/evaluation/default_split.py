@@ -20,14 +20,14 @@ def with_default_split(given: EvaluationData, card: Mapping[str, typing.Any], ca
     """
     name = given.config.data
     trained = trainings_on(card, name) if given.images is None else []
-    if any(_is_unknown(one) for one in trained) and data.is_unsplit(name):
+    if any(_is_unknown(one) for one in trained) and not data.has_splits(name):
         print_note(
             f"the model was trained on images of {name} that are not those of a split: its accuracies on them may be too high. "
             "Try: other images, such as the test images of that training"
         )
         trained = []
     part_only = trained or calibrated
-    if given.images is None and (part_only or not data.is_unsplit(name)):
+    if given.images is None and (part_only or data.has_splits(name)):
         return given
     return dataclasses.replace(given, eval_config=dataclasses.replace(given.eval_config, evaluation_split="all"))
 
@@ -48,7 +48,7 @@ def print_default_split(given: EvaluationData, calibrated: Sequence[str] = ()) -
         print_note(f"{name} has no splits: confidences are fitted on {given.held_out:g} of its images, all others are evaluated.")
     elif split == data.UNSPLIT and given.images is None:
         print_note(f"{name} has no splits: evaluated on all of its images.")
-    elif given.images is None and data.is_unsplit(name):
+    elif given.images is None and not data.has_splits(name):
         reason = f"as {', '.join(calibrated)} is calibrated on the training part" if calibrated else "which the model was not trained on"
         print_note(
             f"{name} has no splits: evaluated on the {split} part, {reason}. To compare another model with it: evaluation_split={split}."

@@ -113,7 +113,7 @@ class EvaluationData:
         if self.eval_config.evaluation_split == "all" or not data.has_validation(c.data, c.data_dir or None, c.validation_fraction):
             advice = "" if self.images is None else "validation_data=(images, labels), or "
             advice += "validation_fraction=0.1"
-            advice += ", which evaluates on all others" if self.images is not None or data.is_unsplit(c.data) else ""
+            advice += ", which evaluates on all others" if self.images is not None or not data.has_splits(c.data) else ""
             raise ValueError(
                 "Expected a validation part, which calibrate, abstain_accuracy and conformal are fitted on. "
                 f"Received: {c.data} without one, evaluation_split={self.eval_config.evaluation_split}. Try: {advice}"

@@ -53,7 +53,7 @@ def _group_words(group: str) -> str:
 
 
 _FIELDS = {
-    "corruption": _names(metrics.BENCHMARK + metrics.EXTRA, "fog"),
+    "corruption": Field(r"[A-Za-z]\w*", words, "fog"),  # of `corruptions.CORRUPTIONS`, to which users may add
     "bar": _names((name for names in metrics.BAR.values() for name in names), "ripple"),
     "severity": _names(map(str, ALL_SEVERITIES), "3"),
     "sequence": _names(corruptions.SEQUENCES, "tilt"),
@@ -186,7 +186,9 @@ def find_metric(name: str) -> Match:
     """
     for metric in METRICS.values():
         if match := metric.regex.fullmatch(name):
-            return Match(metric, match.groupdict())
+            values = match.groupdict()
+            is_known = values.get("corruption", "fog") in corruptions.CORRUPTIONS
+            return Match(metric if is_known else dataclasses.replace(metric, text=""), values)
     return Match(Metric(name, name, ""), {})
 
 
@@ -201,6 +203,16 @@ def examples() -> dict[str, list[str]]:
 def _bar_constants(values, _):
     sets = [("imagenet" if name == "imagenet" else "cifar", name) for name in severities.SETS]
     return [*(name for bar, name in sets if values["bar"] in metrics.BAR[bar]), "auto"]
+
+
+def _unless_chosen(name: str) -> Option:
+    """The option of a corruption, which is needed where an evaluation has others."""
+
+    def values(fields, eval_config):
+        corruption = fields.get("corruption", name)
+        return () if corruption in (eval_config.corruptions or metrics.MEANS["mean19"]) else (corruption,)
+
+    return Option("corruptions", values)
 
 
 def _sequences(values, _):
@@ -249,7 +261,15 @@ _FITTED = (
 _slice = partial(Metric, evaluations=("slices",))
 _group = partial(_slice, options=(Option("groups", example="COLUMN"),), card="groups")
 _noise = partial(Metric, evaluations=("noise",), change="noise", card="noise")
-_corrupted = partial(Metric, evaluations=("corruptions",), change="corruptions")
+_corruption = partial(Metric, evaluations=("corruptions",), change="corruptions", detail=True)
+
+
+def _corrupted(pattern: str, *args, members: Iterable[str] = metrics.BENCHMARK, options: Iterable[Option] = (), **kwargs) -> Metric:
+    """A metric that needs several corruptions."""
+    needed = (*options, *map(_unless_chosen, members))
+    return Metric(pattern, *args, evaluations=("corruptions",), change="corruptions", options=needed, **kwargs)
+
+
 _bar = partial(Metric, evaluations=("corruptions_bar",), change="corruptions")
 _flips = partial(Metric, direction="lower", evaluations=("perturbations",), change="perturbations")
 _rate = partial(_flips, unit=_RATIO, card="flip_rates", options=(Option("sequences", ("all", "imagenet_p")), _IMAGENET))
@@ -303,15 +323,12 @@ _SECTIONS: dict[str, tuple[Metric, ...]] = {  # {heading in lists: metrics}; a r
     ),
     "Corruptions": (
         *(_corrupted(f"corruptions/{mean}", f"Mean over {len(metrics.MEANS[mean])} corruptions{without}", headline=mean == "mean15",
-                     text=f"Accuracy on corrupted images: mean over {len(metrics.MEANS[mean])} kinds and their severities")
+                     text=f"Accuracy on corrupted images: mean over {len(metrics.MEANS[mean])} kinds and their severities",
+                     members=metrics.MEANS[mean])
           for mean, without in {"mean15": "", "mean16": "", "mean19": "", "mean_without_noise": " without noise"}.items()),
-        *(_corrupted(f"corruptions/{group}", f"{group.capitalize()} corruptions",
-                     f"Accuracy on images with {group} corruptions: mean over {', '.join(map(words, members))} and severities")
+        *(_corrupted(f"corruptions/{group}", f"{group.capitalize()} corruptions", members=members,
+                     text=f"Accuracy on images with {group} corruptions: mean over {', '.join(map(words, members))} and severities")
           for group, members in metrics.GROUPS.items()),
-        _corrupted("corruptions/{corruption}", "{corruption}", "Accuracy on images corrupted by {corruption}: mean over severities",
-                   detail=True),
-        _corrupted("corruptions/{corruption}/{severity}", "{corruption}, severity {severity}",
-                   "Accuracy on images corrupted by {corruption}, severity {severity}", options=(_SEVERITY,), detail=True),
         _corrupted("corruptions/calibration_rms", "RMS calibration error on corrupted images", direction="lower",
                    text="Root mean square of confidence minus accuracy, mean over 15 corruptions and their severities"),
         _corrupted("corruptions/mce", "Mean corruption error (mCE)", "Error divided by AlexNet's, mean over 15 corruptions", _RATIO,
@@ -319,6 +336,10 @@ _SECTIONS: dict[str, tuple[Metric, ...]] = {  # {heading in lists: metrics}; a r
         _corrupted("corruptions/relative_mce", "Relative mean corruption error (relative mCE)",
                    "Increase of the error over that on clean images, divided by AlexNet's, mean over 15 corruptions", _RATIO, "lower",
                    options=(*_ALEXNET, Option("evaluations", _CLEAN_SET))),
+        _corruption("corruptions/{corruption}", "{corruption}", "Accuracy on images corrupted by {corruption}: mean over severities",
+                    options=(_unless_chosen("fog"),)),
+        _corruption("corruptions/{corruption}/{severity}", "{corruption}, severity {severity}",
+                    "Accuracy on images corrupted by {corruption}, severity {severity}", options=(_SEVERITY, _unless_chosen("fog"))),
         _bar("corruptions_bar/mean", "Mean over 10 corruptions of C-bar", headline=True,
              text="Accuracy on images with corruptions of C-bar: mean over 10 kinds and their severities"),
         _bar("corruptions_bar/{bar}", "{bar}", "Accuracy on images corrupted by {bar}: mean over severities", options=(_BAR,), detail=True),

@@ -64,7 +64,7 @@ def with_validation_of_card(card: Mapping[str, typing.Any], path: str, config: D
         ValueError: the model was trained on some of these images.
     """
     held_out = fraction_not_trained_on(card, config.data)
-    if held_out is None or data.has_own_validation(config.data, config.data_dir or None):
+    if held_out is None or data.has_splits(config.data) and data.has_validation(config.data, config.data_dir or None):
         return config
     if not held_out:
         raise ValueError(
@@ -95,7 +95,7 @@ def check_unchanged(card: Mapping[str, typing.Any], path: str, config: DataConfi
         ValueError: they have changed.
     """
     described = [one["undivided"] for one in trainings_on(card, config.data) if isinstance(one.get("undivided"), dict)]
-    if not described or not data.is_unsplit(config.data):
+    if not described or data.has_splits(config.data):
         return
     now = data.describe_undivided(config.data, data_range=config.data_range)
     changed = [one for one in described if one != now]
@@ -121,7 +121,7 @@ def trainings_on(card: Mapping[str, typing.Any], name: str) -> list[dict[str, ty
 
 def is_same_data(name: str, other: str) -> bool:
     """Returns whether two names are those of one data set: of files, paths that end alike, if both exist with the same content."""
-    paths = [one.partition(":")[2] if one.startswith(data.OF_FILES) else "" for one in (name, other)]
+    paths = [one.partition(":")[2] if data.kind_of(one).has_path else "" for one in (name, other)]
     if not all(paths):
         return not any(paths) and name.partition(":")[0] == other.partition(":")[0]
     first, second = (os.path.normpath(os.path.expanduser(path)) for path in paths)
@@ -146,7 +146,7 @@ def _sizes(folder):
 
 
 def _in_folders(source):
-    return source.name.startswith("folder:")
+    return data.kind_of(source.name).class_folders
 
 
 def check_model_suits(predict: Classifier, source: Source) -> None:

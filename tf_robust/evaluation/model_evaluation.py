@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_robust import evaluation
 from tf_robust.configs.train import UNRECORDED_FLAGS
-from tf_robust.data import UNSPLIT, is_unsplit
+from tf_robust.data import UNSPLIT, has_splits
 from tf_robust.data.source import Source
 from tf_robust.evaluation.default_split import print_default_split, with_default_split
 from tf_robust.evaluation.evaluation_data import EvaluationData
@@ -171,7 +171,7 @@ def recorded(eval_config: evaluation.EvalConfig) -> dict:
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in dataclasses.asdict(eval_config).items()
-        if name not in UNRECORDED_FLAGS
+        if name not in UNRECORDED_FLAGS and (value or name != "corruptions")  # as before there was a choice
     }
 
 
@@ -179,7 +179,7 @@ def _for_model(data, classifier, split_chosen):
     """The data with the image size, the classes and the validation fraction of a model, and with all images of data without splits."""
     data = data if split_chosen else with_default_split(data, classifier.card)
     fits = data.eval_config.needs_validation_set and data.validation_images is None
-    divided = data.eval_config.evaluation_split != UNSPLIT and is_unsplit(data.config.data)
+    divided = data.eval_config.evaluation_split != UNSPLIT and not has_splits(data.config.data)
     held_out = data.images is None and (fits or divided)
     return dataclasses.replace(
         data,

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tf_robust import attacks, metrics
 from tf_robust.attacks.attack import Predict
+from tf_robust.evaluation.batches import SEED
 from tf_robust.evaluation.evaluation_set import SetMeasure
 from tf_robust.models.outputs import checked_logits
 from tf_robust.ops import image_ops
@@ -19,7 +20,6 @@ from tf_robust.ops.draws import Draws
 from tf_robust.utils import progress
 from tf_robust.utils.arrays import decoded, encoded
 
-SEED = 15  # fixed: all models get the same noise
 ALPHA = 0.001  # probability that the certificate of an image is wrong
 PGD_STEPS, PGD_SAMPLES = 20, 16  # steps of the attack, and noisy copies over which its gradient is averaged
 MOST_VOTES = 1000  # noisy copies by which an attacked image is classified

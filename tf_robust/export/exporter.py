@@ -16,7 +16,7 @@ from tf_robust.evaluation.model_evaluation import suited
 from tf_robust.report.evaluated_model import EvaluatedModel
 from tf_robust.saved_models import conversion, export, loading
 from tf_robust.saved_models.deployable import Deployable
-from tf_robust.saved_models.deployed_files import FILES, FLOAT32, QUANTIZED, check_convertible, packages, size
+from tf_robust.saved_models.formats import FORMATS, check_convertible, files, size
 from tf_robust.saved_models.input_check import in_batches
 from tf_robust.saved_models.softmax import without_softmax
 from tf_robust.utils import environment
@@ -49,7 +49,7 @@ def write_formats(
 
     Args:
         model: as in `export_model`.
-        formats: names of `FILES`.
+        formats: of `formats.files`.
         folder: of the files; complete ones are replaced.
         chosen: whether the user named the formats; otherwise those that do not apply to this kind of model are left out with a note.
         unit_range: files take images in [0, 1], whatever the model takes.
@@ -80,7 +80,7 @@ def export_model(model: EvaluatedModel, formats: Sequence[str], folder: str, *, 
 
     Args:
         model: to export, and its data.
-        formats: names of `FILES`.
+        formats: of `formats.files`.
         folder: of the files; complete ones are replaced.
         reuse: keep a file that an earlier export of the same model wrote.
 
@@ -91,15 +91,15 @@ def export_model(model: EvaluatedModel, formats: Sequence[str], folder: str, *, 
         ValueError: an unknown format, a model that cannot be converted, no images to calibrate on, or a file whose outputs are wrong.
     """
     exporter = _exporter(model, formats)
-    if {*QUANTIZED} & {*formats}:
+    if any(FORMATS[name].quantized for name in formats):
         _ = exporter.calibration  # raises before anything is written
     return {name: exporter.export(name, folder, reuse) for name in dict.fromkeys(formats)}
 
 
 def _exporter(model, formats, unit_range=False, logits=False):
     for name in formats:
-        if name not in FILES:
-            raise unknown("format", name, FILES)
+        if name not in files():
+            raise unknown("format", name, files())
     check_convertible(model.path)
     loaded, given, source = suited(model.load(), model.data, model.split_chosen)
     classifier = without_softmax(loaded) if logits else loaded
@@ -120,9 +120,10 @@ def calibration_images(given: EvaluationData) -> np.ndarray:
     """
     name = given.config.data
     if not data.has_training(name):
+        quantized = ", ".join(one for one, entry in FORMATS.items() if entry.quantized)
         raise ValueError(
-            f"Expected training images to calibrate {', '.join(QUANTIZED)} on. Received: {name}, which has none. "
-            f"Try: a folder with train/, or formats without {', '.join(QUANTIZED)}"
+            f"Expected training images to calibrate {quantized} on. Received: {name}, which has none. "
+            f"Try: a folder with train/, or formats without {quantized}"
         )
     return evaluation.stratified_images(given.source("train"), CALIBRATION)[0]
 
@@ -164,7 +165,7 @@ class Exporter:
         """Returns why a format does not apply to the model and its data; empty if it does."""
         if name == "keras" and (reason := self.model.why_not_keras()):
             return f"{self.classifier.path} is a model {reason}"
-        if name in QUANTIZED and not data.has_training(self.given.config.data):
+        if FORMATS[name].quantized and not data.has_training(self.given.config.data):
             return f"{self.given.config.data} has no training images to calibrate it on"
         return ""
 
@@ -174,13 +175,13 @@ class Exporter:
         Raises:
             ValueError: as in `export_model`.
         """
-        path = os.path.join(folder, FILES[name])
+        path = os.path.join(folder, FORMATS[name].file)
         card = self._card(name)
         compared = {field: card.get(field) for field in ("input", "output", "calibration", "confidence")}
         if not (reuse and _is_of(path, {**self.origin, **compared})):
             os.makedirs(folder, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=folder, prefix=f"{FILES[name]}.writing-") as temporary:
-                complete = os.path.join(temporary, FILES[name])
+            with tempfile.TemporaryDirectory(dir=folder, prefix=f"{FORMATS[name].file}.writing-") as temporary:
+                complete = os.path.join(temporary, FORMATS[name].file)
                 entries = self._write(name, complete, card)
                 _write_card(complete, {**card, **entries})
                 _replace(complete, path)
@@ -190,7 +191,7 @@ class Exporter:
     def _write(self, name, path, card):
         """Writes one format and returns further entries of its card."""
         try:
-            calibration = self.calibration if name in QUANTIZED else None
+            calibration = self.calibration if FORMATS[name].quantized else None
             conversion.write(name, self.model, path, card, calibration=calibration, fit=self.source.fit)
             return {"check": self._check(name, path), "bytes": size(path)}
         except ValueError as error:
@@ -198,7 +199,6 @@ class Exporter:
 
     def _card(self, name: str) -> dict[str, typing.Any]:
         known = {"classes": list(self.source.class_names), "label_set": self.source.label_set}
-        extra, modules = packages(name)
         return {
             **known,
             **{field: self.classifier.card[field] for field in _CARD if field in self.classifier.card},
@@ -207,8 +207,8 @@ class Exporter:
             "input": export.input_card(self.source, self.model.spec, self.model.input_range),
             "output": self.model.output,
             **({"batch_dependence": self.classifier.batch_dependence} if self.classifier.batch_dependence else {}),
-            "calibration": self._calibration_card() if name in QUANTIZED else None,
-            "versions": {**environment.describe(), **{one: environment.version(one.replace("_", "-")) for one in modules}},
+            "calibration": self._calibration_card() if FORMATS[name].quantized else None,
+            "versions": {**environment.describe(), **{one: environment.version(one.replace("_", "-")) for one in FORMATS[name].packages}},
             "commit": environment.commit(),
             "date": datetime.date.today().isoformat(),
         }
@@ -229,7 +229,7 @@ class Exporter:
         scores, expected = in_batches(file.scores, self.images), self.scores if name == "savedmodel" else self.float32_scores
         largest = float(np.abs(expected).max())
         difference = float(np.abs(scores - expected).max())
-        if not difference <= (TOLERANCE * largest if name in FLOAT32 else np.inf):  # also if it is NaN
+        if not difference <= (TOLERANCE * largest if FORMATS[name].float32 else np.inf):  # also if it is NaN
             raise ValueError(
                 f"Expected {name} to give the {self.model.output} of {self.classifier.path}. Received: a difference of {difference:.3g}, "
                 f"with values up to {largest:.3g}. Try: another format; the converter does not compute this model correctly"
@@ -275,7 +275,7 @@ def _is_of(path: str, origin: Mapping) -> bool:
 
 def _line(name, path, card):
     check = card["check"]
-    same = f", same class on {check['same_class']:.0%}" if name in QUANTIZED else ""
+    same = f", same class on {check['same_class']:.0%}" if FORMATS[name].quantized else ""
     return (
         f"{name:<15} {path}  {card['bytes']:,} bytes, largest difference of the {card['output']} {check['largest_difference']:.2g} "
         f"(up to {check['largest_output']:.3g}){same}"

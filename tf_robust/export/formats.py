@@ -4,7 +4,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Sequence
 
-from tf_robust.data import UNSPLIT, is_unsplit
+from tf_robust.data import UNSPLIT, has_splits
 from tf_robust.evaluation import EvalConfig, Measure, model_evaluation
 from tf_robust.evaluation.default_split import print_default_split, with_default_split
 from tf_robust.evaluation.evaluation_data import EvaluationData
@@ -13,7 +13,7 @@ from tf_robust.export.exporter import export_model
 from tf_robust.report.evaluated_model import EvaluatedModel
 from tf_robust.saved_models import latency, loading
 from tf_robust.saved_models.classifier import read_card
-from tf_robust.saved_models.deployed_files import QUANTIZED, WITH_GRADIENTS, size
+from tf_robust.saved_models.formats import FORMATS, files, size
 from tf_robust.utils import environment
 from tf_robust.utils.files import write_json
 from tf_robust.utils.progress import print_note
@@ -36,7 +36,7 @@ def evaluate_formats(
 
     Args:
         model: to export and to evaluate.
-        formats: names of `FILES`.
+        formats: of `formats.files`.
         folder: gets a folder per format, and `exported`.
         attack_chosen: whether the user chose the attacks.
         check: called with each format and its evaluation before anything is written, to refuse it.
@@ -76,12 +76,12 @@ def evaluate_formats(
 def _with_split(given: EvaluationData, model: EvaluatedModel, formats: Sequence[str]) -> EvaluationData:
     """Returns data with the split that all formats are evaluated on, and prints a note if the user chose none and the data have none."""
     card = read_card(model.path)
-    if is_unsplit(given.config.data) and given.eval_config.evaluation_split != UNSPLIT:
+    if not has_splits(given.config.data) and given.eval_config.evaluation_split != UNSPLIT:
         given = dataclasses.replace(given, config=with_validation_of_card(card, model.path, given.config))
     if model.split_chosen:
         return given
     trained = trainings_on(card, given.config.data)
-    calibrated = [] if trained else [name for name in QUANTIZED if name in formats]
+    calibrated = [] if trained else [name for name in FORMATS if FORMATS[name].quantized and name in formats]
     given = with_default_split(given, card, calibrated)
     print_default_split(given, calibrated)
     return given
@@ -99,7 +99,7 @@ def _with_attacks(model: EvaluatedModel, attack_chosen: bool) -> EvaluationData:
 
 
 def _note_on_integers(name, config):
-    if name not in QUANTIZED or "adversarial" not in config.evaluations or "square" not in config.attack:
+    if not FORMATS[name].quantized or "adversarial" not in config.evaluations or "square" not in config.attack:
         return ""
     return (
         "Square alone can overstate the robustness of integers, whose rounded logits may hide small changes of an image; of the accuracies "
@@ -108,7 +108,7 @@ def _note_on_integers(name, config):
 
 
 def _of_format(name, config):
-    return (config, "") if name in WITH_GRADIENTS else without_gradients(config)
+    return (config, "") if FORMATS[name].gradients else without_gradients(config)
 
 
 def without_gradients(config: EvalConfig) -> tuple[EvalConfig, str]:
@@ -119,9 +119,10 @@ def without_gradients(config: EvalConfig) -> tuple[EvalConfig, str]:
     """
     evaluations = tuple(one for one in config.evaluations if one not in _BY_GRADIENT)
     if not evaluations:
+        differentiable = ",".join(name for name in files() if FORMATS[name].gradients)
         raise ValueError(
             f"Expected an evaluation that needs no gradients, for formats without them. Received: {','.join(config.evaluations)}. "
-            f"Try: evaluations=clean,{','.join(config.evaluations)}, or formats={','.join(WITH_GRADIENTS)}"
+            f"Try: evaluations=clean,{','.join(config.evaluations)}, or formats={differentiable}"
         )
     attack = tuple(one for one in config.attack if one == "square") or ("square",)
     missing = [f"the evaluation {one}" for one in config.evaluations if one not in evaluations]

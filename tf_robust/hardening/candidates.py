@@ -4,10 +4,7 @@ import dataclasses
 import typing
 from collections.abc import Mapping, Sequence
 
-from tf_robust import corruptions
-
 LEARNING_RATE = 0.02  # peak, at a batch of 64; the search lowers it for models that it harms
-EXTRA = tuple(corruption.name for corruption in corruptions.EXTRA)  # as a view; not part of the benchmark's 15
 CONTROL = "plain fine-tuning"
 _AUGMIX = ("clean", "augmix", "augmix")
 _JSD: dict[str, typing.Any] = {"mixing": False, "noise": "none", "jsd_weight": 12.0}

@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 
 from tf_robust import attacks, data, evaluation
-from tf_robust.configs.data_names import shift_data
 from tf_robust.data import splits
 from tf_robust.data.joined import JoinedSource
+from tf_robust.data.names import shift_data
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import SUBSET_SEED, stratified_parts, stratified_subset, three_ways, without_validation
@@ -98,7 +98,7 @@ def parts_of(
         ValueError: a class has fewer than two training images, images given for validation or test have other channels or classes, or too
             few images of the new conditions.
     """
-    unsplit = given.images is not None or data.is_unsplit(given.config.data)
+    unsplit = given.images is not None or not data.has_splits(given.config.data)
     split = unsplit and (validation is None or test is None)
     parts = _parts_of_one_set(given, validation, test) if unsplit else _splits(given, validation, test)
     for name, one in (("validation", validation), ("test", test)):
@@ -183,7 +183,7 @@ def fraction_held_out(
         validation: as in `parts_of`.
         test: as in `parts_of`.
     """
-    if given.images is not None or validation is not None or test is not None and data.is_unsplit(given.config.data):
+    if given.images is not None or validation is not None or test is not None and not data.has_splits(given.config.data):
         return None
     known = fraction_not_trained_on(start.card, given.config.data)
     held_out = given.config.validation_fraction or HELD_OUT

@@ -13,7 +13,7 @@ from tf_robust.saved_models import formats
 from tf_robust.utils.arrays import storable
 from tf_robust.utils.files import atomic_file, atomic_folder, disk_is_full
 
-KERAS = (".keras", ".h5", ".hdf5")
+KERAS = (*formats.FORMATS["keras"].suffixes, *formats.FORMATS["hdf5"].suffixes)
 # files of a SavedModel folder that depend on its weights or graph; others, such as card.json, are copied
 _WRITTEN = ("saved_model.pb", "fingerprint.pb", "keras_metadata.pb", "variables", "assets", weights.FILE)
 
@@ -55,10 +55,10 @@ def save(start: TrainableModel, path: str | os.PathLike) -> str:
 
 def _with_suffix(path: str, suffix: str) -> str:
     given = os.path.splitext(path)[1].lower()
-    if given in formats.FILES and given != suffix and {given, suffix} != {".h5", ".hdf5"}:
+    if given in formats.suffixes() and given != suffix and {given, suffix} != {".h5", ".hdf5"}:
         expected = f"a path that ends with {suffix}, as a Keras file does" if suffix else "a folder: the start is a SavedModel"
         raise ValueError(f"Expected {expected}. Received: {path}. Try: {os.path.splitext(path)[0]}{suffix}")
-    return path if given in formats.FILES else path + suffix
+    return path if given in formats.suffixes() else path + suffix
 
 
 def _check_replaceable(path, is_folder):

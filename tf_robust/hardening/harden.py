@@ -154,7 +154,7 @@ def _training(given, held_out):
     if given.images is not None:
         return []
     name = given.config.data
-    undivided = data.describe_undivided(name, data_range=given.config.data_range) if data.is_unsplit(name) else None
+    undivided = None if data.has_splits(name) else data.describe_undivided(name, data_range=given.config.data_range)
     return [{"data": name, "validation_fraction": held_out, "undivided": undivided}]
 
 

@@ -4,8 +4,8 @@ import os
 import typing
 from collections.abc import Mapping
 
-from tf_robust import methods
-from tf_robust.hardening.candidates import EXTRA, Candidate
+from tf_robust import methods, metrics
+from tf_robust.hardening.candidates import Candidate
 from tf_robust.hardening.choice import Point
 from tf_robust.hardening.training import MOMENTUM
 
@@ -27,7 +27,7 @@ _FLIP = """\
 flip = keras.Sequential([keras.layers.RandomTranslation(0.1, 0.1, fill_mode="constant"), keras.layers.RandomFlip("horizontal")])
 """
 _EXTRA = f"""\
-extra_corruptions = tfr.layers.RandomCorruption({EXTRA!r}).augment
+extra_corruptions = tfr.layers.RandomCorruption({metrics.EXTRA!r}).augment
 """
 _MEMBER = """
 # {name}

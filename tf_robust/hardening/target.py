@@ -17,7 +17,6 @@ from tf_robust.attacks.attack import Predict
 from tf_robust.evaluation import scoring
 
 SEED = 23  # of corruptions and attacks on validation images
-SEVERITIES = (1, 2, 3, 4, 5)
 PAIRS_PER_IMAGE = 3
 NOISE_SETS = ("uniform_noise", "nonuniform_noise")
 BATCH = 250
@@ -107,9 +106,8 @@ def pairs_of(target: str) -> list[tuple[str, int]]:
     """Returns the (corruption, severity) pairs of a target, in a fixed order."""
     if target == "noise":
         return [(name, 1) for name in NOISE_SETS]
-    benchmark = [corruption.name for corruption in corruptions.BENCHMARK]
-    members = benchmark if target == "corruptions" else metrics.GROUPS[target.removesuffix("_corruptions")]
-    return list(itertools.product(members, SEVERITIES))
+    members = metrics.BENCHMARK if target == "corruptions" else metrics.GROUPS[target.removesuffix("_corruptions")]
+    return list(itertools.product(members, metrics.SEVERITIES))
 
 
 def versions(

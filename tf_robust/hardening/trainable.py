@@ -10,6 +10,7 @@ import numpy as np
 
 from tf_robust import models
 from tf_robust.hardening.saved_model_function import function_of
+from tf_robust.saved_models.formats import FORMATS, format_of
 from tf_robust.saved_models.loading import Classifier
 
 _FROM_LOGITS = {"logits": True, "probabilities": False}
@@ -19,7 +20,6 @@ _PRESET = (
     "a preset of keras_hub, whose preprocessing is not part of the model. "
     "Try: keras.Model(images, classifier(preprocessed images)) in Python, saved as .keras"
 )
-_NOT_TRAINED = {".tflite": _CONVERTED, ".onnx": _CONVERTED, ".pt": _TORCH, ".pth": _TORCH, ".torchscript": _TORCH}
 _SAMPLES = 8  # noise images by whose scores the kind of output is known
 
 
@@ -77,10 +77,11 @@ def trainable(classifier: Classifier, image_shape: Sequence[int] = ()) -> Traina
 
 def check_format(path: str | os.PathLike) -> None:
     """Raises ValueError if models of the format cannot be trained; nothing is read, so that no package of the format is needed."""
-    path = os.fspath(path)
-    is_preset = path.startswith("keras_hub:") or os.path.isfile(os.path.join(path, "task.json"))
-    if reason := _PRESET if is_preset else _NOT_TRAINED.get(os.path.splitext(path)[1].lower()):
-        raise _not_trainable(path, reason)
+    found = format_of(path)
+    if found is FORMATS["keras_hub"]:
+        raise _not_trainable(os.fspath(path), _PRESET)
+    if found and not found.graph:
+        raise _not_trainable(os.fspath(path), _TORCH if found.gradients else _CONVERTED)
 
 
 def check_input(classifier: Classifier) -> None:

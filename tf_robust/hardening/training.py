@@ -10,17 +10,17 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_robust import data, methods
+from tf_robust import data, methods, metrics
 from tf_robust.data.augment import AUGMENTATIONS, VIEWS
 from tf_robust.data.source import Source
-from tf_robust.hardening.candidates import EXTRA, Candidate
+from tf_robust.hardening.candidates import Candidate
 from tf_robust.layers.augmentations import RandomCorruption
 from tf_robust.training import loop
 
 CHUNK = 10  # steps between changes of the learning rate
 MOMENTUM = 0.9
 MAX_BATCH_NORM_MOMENTUM = 0.95  # with the 0.999 of keras.applications, averages would hardly follow some hundred steps
-_VIEWS = {**VIEWS, "extra_corruptions": RandomCorruption(EXTRA).augment}
+_VIEWS = {**VIEWS, "extra_corruptions": RandomCorruption(metrics.EXTRA).augment}
 
 Weights = Sequence[np.ndarray]
 

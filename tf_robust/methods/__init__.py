@@ -4,6 +4,7 @@ The arguments that all methods share, such as `input_range`, `views`, `stages` a
 """
 
 from tf_robust.methods.adversarial import AdversarialTraining
+from tf_robust.methods.asam import ASAM
 from tf_robust.methods.augmax import AugMax
 from tf_robust.methods.base import Method
 from tf_robust.methods.cross_entropy import CrossEntropy
@@ -17,6 +18,7 @@ from tf_robust.methods.linear_probe import LinearProbe
 from tf_robust.methods.moco import MoCo
 from tf_robust.methods.noisymix import NFM, AugMix, ManifoldMixup, Mixup, NoisyMix
 from tf_robust.methods.puzzlemix import PuzzleMix
+from tf_robust.methods.sam import SAM
 from tf_robust.methods.simclr import SimCLR
 from tf_robust.methods.trades import TRADES
 
@@ -36,6 +38,8 @@ METHODS: dict[str, type[Method]] = {
     "adversarial": AdversarialTraining,
     "trades": TRADES,
     "input_gradient": InputGradient,
+    "sam": SAM,
+    "asam": ASAM,
     "simclr": SimCLR,
     "moco": MoCo,
     "instdis": InstDis,

@@ -1,6 +1,7 @@
 """The training step that all methods share."""
 
 import contextlib
+import contextvars
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,10 +21,15 @@ from tf_robust.utils.errors import unknown
 
 Terms = dict[str, tf.Tensor]  # loss terms by name: per example [N], or scalar
 View = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # (images, seed) -> images
+Gradients = tuple[list[tf.Tensor], Terms, tf.Tensor, list[tf.Tensor]]  # of the trainable variables; terms, logits, batch statistics
+LossTerms = Callable[..., tuple[Terms, tf.Tensor]]  # `Method.loss_terms`
+# [(variable, its value)] where gradients are computed at other weights, in this replica's thread; Keras' scopes do not see outer ones
+_SHIFTED: contextvars.ContextVar[Sequence] = contextvars.ContextVar("_SHIFTED", default=())
 
 
 class Method(KerasFit):
-    """Base class: a classifier and its training method. A subclass overrides `loss_terms` and little else.
+    """Base class: a classifier and its training method. A subclass overrides `loss_terms` and little else; one that changes the update
+    rather than the loss overrides `gradients`, by means of `gradients_at`.
 
     A term of rank 1 is per example: it is summed and divided once by the global batch. A scalar term is a mean over the global batch
     already (computed on features gathered over replicas) and is not summed again. The loss is the sum of the terms; each is logged
@@ -228,13 +234,23 @@ class Method(KerasFit):
         """Gathers features: [n, ...] of this replica -> [N, ...] of all, in the replicas' order; gradients flow through."""
         if tf.distribute.get_strategy().num_replicas_in_sync == 1:
             return features
+        self._check_not_compiled()
+        # identity: tensors taken directly from a batch have no device, which gathering over several workers needs
+        return tf.distribute.get_replica_context().all_gather(tf.identity(features), axis=0)
+
+    def all_sum(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns the sums of tensors over all replicas, such as gradients, of which each replica has a part."""
+        if tf.distribute.get_strategy().num_replicas_in_sync == 1:
+            return tensors
+        self._check_not_compiled()
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
+
+    def _check_not_compiled(self):
         if self.compiled_gradients:
             raise ValueError(
                 f"Expected jit_compile=false for {type(self).__name__} on several devices: code compiled by XLA cannot gather "
                 "from other devices. Received: true"
             )
-        # identity: tensors taken directly from a batch have no device, which gathering over several workers needs
-        return tf.distribute.get_replica_context().all_gather(tf.identity(features), axis=0)
 
     def encode(self, images: tf.Tensor, training: bool, update_statistics: bool = True) -> Terms:
         """Returns the network's outputs {"logits", "embedding"}.
@@ -244,8 +260,12 @@ class Method(KerasFit):
             training: bool.
             update_statistics: whether batch norm's moving averages are updated.
         """
-        with contextlib.nullcontext() if update_statistics else keras.StatelessScope():
+        with contextlib.nullcontext() if update_statistics else self.without_updates():
             return self.network(images, training=training)
+
+    def without_updates(self) -> keras.StatelessScope:
+        """Returns a context in which batch norm's moving averages are those from before the step, and are not updated."""
+        return keras.StatelessScope(_SHIFTED.get())
 
     def random_seed(self, step: tf.Tensor, purpose: int) -> tf.Tensor:
         """Returns a seed int64 [2] for stateless draws, different for every step, replica and purpose."""
@@ -290,19 +310,48 @@ class Method(KerasFit):
         self.accuracy.update_state(batch.labels, logits)
         return self.get_metrics_result()
 
-    def gradients(
-        self, batch: Batch, step: tf.Tensor, weights: tf.Tensor | None = None
-    ) -> tuple[list[tf.Tensor], Terms, tf.Tensor, list[tf.Tensor]]:
-        """Returns one step's gradients, terms, logits and new batch statistics; assigns nothing."""
-        return self._differentiate(batch, self.loss_terms, weights)
+    def gradients(self, batch: Batch, step: tf.Tensor, weights: tf.Tensor | None = None) -> Gradients:
+        """Returns one step's gradients, terms, logits and new batch statistics; assigns nothing.
 
-    def _differentiate(self, batch, loss_terms, weights):
+        A method that changes the update combines the results of `gradients_at` here, as `SAM` does.
+
+        Args:
+            batch: this replica's part of the batch.
+            step: int scalar.
+            weights: of the examples, [N]; None: all 1.
+        """
+        return self.gradients_at(batch, weights)
+
+    def gradients_at(
+        self,
+        batch: Batch,
+        weights: tf.Tensor | None = None,
+        *,
+        shift: Sequence[tf.Tensor] | None = None,
+        decay: bool = True,
+        loss_terms: LossTerms | None = None,
+    ) -> Gradients:
+        """Returns what `gradients` returns, at the trainable variables w or at w + shift; assigns nothing.
+
+        Every replica returns its part: the gradients of all replicas sum to that of the loss (`all_sum`). They are multiplied by
+        the optimizer's loss scale. Layers draw the same dropout masks at each call within a step.
+
+        Args:
+            batch: this replica's part of the batch.
+            weights: of the examples, [N]; None: all 1.
+            shift: a tensor for each of `trainable_variables`, of its shape, the same on all replicas; None: no shift.
+            decay: whether `weight_decay` * w is added, without the shift.
+            loss_terms: function of the arguments of `loss_terms`; None: that.
+        """
         variables = self.trainable_variables
-        with keras.StatelessScope(collect_losses=True) as scope, tf.GradientTape() as tape:
-            terms, logits = loss_terms(batch, training=True)
-            terms = {name: self._reduce(terms[name], weights) for name in self.term_names}
-            loss = tf.add_n(list(terms.values()))
-        if assigned := [v.path for v in variables if scope.get_current_value(v) is not None]:
+        with tf.GradientTape() as tape:
+            shifted = [] if shift is None else [(v, v.value + s) for v, s in zip(variables, shift, strict=True)]
+            with keras.StatelessScope(shifted, collect_losses=True) as scope, _at(shifted):
+                before = [scope.get_current_value(v) for v in variables]
+                terms, logits = (loss_terms or self.loss_terms)(batch, training=True)
+                terms = {name: self._reduce(terms[name], weights) for name in self.term_names}
+                loss = tf.add_n(list(terms.values()))
+        if assigned := [v.path for v, value in zip(variables, before) if scope.get_current_value(v) is not value]:
             raise ValueError(
                 f"Expected layers that leave their trainable weights to the optimizer. Received: {assigned[0]}, which its layer assigns in "
                 "training (as keras.layers.SpectralNormalization does). Try: a model without this layer"
@@ -312,9 +361,9 @@ class Method(KerasFit):
             loss = tf.add_n([loss, *(self._reduce(tf.cast(tf.reduce_sum(value), loss.dtype)) for value in further)])
             scaled_loss = self._scaled(loss)
         gradients = tape.gradient(scaled_loss, [v.value for v in variables], unconnected_gradients="zero")
-        if self.weight_decay:
-            decay = self._scaled(self.weight_decay / tf.distribute.get_strategy().num_replicas_in_sync)
-            gradients = [g + decay * v.value if self.decays(v) else g for g, v in zip(gradients, variables)]
+        if self.weight_decay and decay:
+            factor = self._scaled(self.weight_decay / tf.distribute.get_strategy().num_replicas_in_sync)
+            gradients = [g + factor * v.value if self.decays(v) else g for g, v in zip(gradients, variables)]
         statistics = [scope.get_current_value(v) for v in self.non_trainable_variables]
         statistics = [v.value if s is None else s for v, s in zip(self.non_trainable_variables, statistics)]
         return gradients, {"total": loss, **terms}, logits, statistics
@@ -338,6 +387,16 @@ class Method(KerasFit):
     @property
     def metrics(self) -> list[keras.Metric]:
         return self.own_metrics() if self.on_own_data else [*self.trackers.values(), self.accuracy]
+
+
+@contextlib.contextmanager
+def _at(shifted):
+    """Context of `gradients_at`, whose values of variables hold in scopes inside it, too."""
+    token = _SHIFTED.set(shifted)
+    try:
+        yield
+    finally:
+        _SHIFTED.reset(token)
 
 
 def _reset_optimizer(model):

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from tf_robust.data.pipeline import Batch
-from tf_robust.methods.base import Method, Terms
+from tf_robust.methods.base import Gradients, Method
 from tf_robust.training import distribution
 
 
@@ -44,7 +44,7 @@ class FurtherViewsMethod(Method):
             training: bool.
             network: the network, or a part of it; None: the network.
         """
-        with keras.StatelessScope():  # reads the moving averages from before the step, as constants
+        with self.without_updates():
             return (network or self.network)(images, training=training and self.batch_norm != "inference")
 
     def encode_views(self, views: Sequence[tf.Tensor], training: bool, network: keras.Model | None = None) -> list:
@@ -142,15 +142,13 @@ class AuxiliaryTermMethod(FurtherViewsMethod):
         count = tf.shape(term)[0] * tf.distribute.get_strategy().num_replicas_in_sync
         return term * tf.cast(self.ramp(step), term.dtype) * (tf.cast(count, term.dtype) if self.reduction == "sum" else 1.0)
 
-    def gradients(
-        self, batch: Batch, step: tf.Tensor, weights: tf.Tensor | None = None
-    ) -> tuple[list[tf.Tensor], Terms, tf.Tensor, list[tf.Tensor]]:
+    def gradients(self, batch: Batch, step: tf.Tensor, weights: tf.Tensor | None = None) -> Gradients:
         if self.start == 0:
-            return self._differentiate(batch, self.loss_terms, weights)
+            return self.gradients_at(batch, weights)
         return tf.cond(
             step >= self.start,
-            lambda: self._differentiate(batch, self.loss_terms, weights),
-            lambda: self._differentiate(batch, self._plain_terms, weights),
+            lambda: self.gradients_at(batch, weights),
+            lambda: self.gradients_at(batch, weights, loss_terms=self._plain_terms),
         )
 
     def _plain_terms(self, batch, training):

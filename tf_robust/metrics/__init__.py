@@ -22,6 +22,7 @@ from tf_robust.metrics.corruption_error import (
     EXTRA,
     GROUPS,
     MEANS,
+    SEVERITIES,
     corruption_means,
     mean_corruption_error,
     relative_mean_corruption_error,

@@ -17,6 +17,7 @@ GROUPS = {
     "weather": ("snow", "frost", "fog", "brightness"),
     "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
 }
+SEVERITIES = (1, 2, 3, 4, 5)
 BENCHMARK = tuple(name for names in GROUPS.values() for name in names)  # the 15, in the order of the papers' tables
 EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")  # made for validation; in no group
 _BOTH_BARS = ("blue_noise_sample", "brownish_noise", "checkerboard_cutout", "inverse_sparkles", "sparkles")
@@ -34,7 +35,6 @@ MEANS = {
     "mean16": BENCHMARK + ("speckle_noise",),
     **GROUPS,
 }
-_SEVERITIES = 5
 _ALTERNATIVE = "the mean error over the 15 corruptions (`corruption_means(errors)['mean15']`)"
 
 
@@ -116,8 +116,8 @@ def _reference_errors(table: dict) -> dict[str, float]:
 def _over_severities(values: BySeverity, kind: str) -> dict[str, float]:
     """Returns {corruption: mean over severities}."""
     for name, row in values.items():
-        if np.shape(row) != (_SEVERITIES,):
-            raise ValueError(f"Expected {kind} of {name!r} for {_SEVERITIES} severities. Received shape: {np.shape(row)}")
+        if np.shape(row) != (len(SEVERITIES),):
+            raise ValueError(f"Expected {kind} of {name!r} for {len(SEVERITIES)} severities. Received shape: {np.shape(row)}")
     return {name: float(checks.fractions(row, f"{kind} of {name!r}").mean()) for name, row in values.items()}
 
 

@@ -71,8 +71,8 @@ def of_data(folder: str, training_source: Source | None, test_source: Source, ev
 
 def _noises(folder, clean, probabilities):
     noised = {
-        "UN": corruptions.uniform_noise(clean, seed=evaluation.NOISE_SEED).numpy(),
-        "NUN": corruptions.nonuniform_noise(clean, probabilities, seed=evaluation.NOISE_SEED).numpy(),
+        "UN": corruptions.uniform_noise(clean, seed=evaluation.SEED).numpy(),
+        "NUN": corruptions.nonuniform_noise(clean, probabilities, seed=evaluation.SEED).numpy(),
     }
     maps = {"UN": np.full_like(probabilities, corruptions.RATE), "NUN": probabilities}
     path = report.noise_samples(os.path.join(folder, "noise.png"), clean, noised, maps)

@@ -169,7 +169,7 @@ class Run:
             "data": self.config.data.data,
             "classes": list(source.class_names),
             "label_set": source.label_set,
-            **({"undivided": self._undivided()} if data.is_unsplit(self.config.data.data) else {}),
+            **({} if data.has_splits(self.config.data.data) else {"undivided": self._undivided()}),
             "seed": self.seed,
             "flags": self.flags,
             "input": export.input_card(source),
@@ -190,13 +190,13 @@ class Run:
 
     def _inputs(self, source, start):
         """What must not change while training is interrupted, for JSON: {name: text}. Data sets with a version do not change."""
-        of_user = data.is_of_user(self.config.data.data)
+        of_user = data.kind_of(self.config.data.data).user_files
         images = {"training images": f"{len(source):,}, fingerprint {source.fingerprint()}"} if of_user else {}
         return {**images, "initial weights": start}
 
     def _check_inputs(self, folder, before):
         """Raises ValueError if the evaluated images or the initial weights of a complete run are not those of the flags any more."""
-        if data.is_of_user(self.config.data.data):
+        if data.kind_of(self.config.data.data).user_files:
             now, source = before["card"]["data"], self.data().evaluation_source()
             if list(source.image_shape) == now["picture_shape"] and source.fingerprint() != now["fingerprint"]:
                 raise ValueError(

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust.saved_models.classifier import Classifier
+from tf_robust.saved_models.formats import FORMATS, format_of
 
 BATCH = 8  # images whose scores are compared
 ALONE = 2  # of them, each in a batch of its own
@@ -54,7 +55,7 @@ def batch_dependence(classify: Classifier, images: np.ndarray) -> dict[str, typi
     if difference <= allowed * largest:
         return {}
     cause = "dropout or noise in training mode" if again > allowed * largest else "batch normalization in training mode"
-    if classify.path.endswith(".onnx") and again <= allowed * largest:
+    if format_of(classify.path) is FORMATS["onnx"] and again <= allowed * largest:
         cause += " or dynamic quantization, whose range is that of the batch"
     return {"largest_difference": float(difference), "largest_score": float(largest), "tolerance": allowed, "cause": cause}
 

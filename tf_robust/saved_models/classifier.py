@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from tf_robust.models import SMALLEST_PROBABILITY, weights
 from tf_robust.ops import image_ops
 from tf_robust.saved_models import card_files, zoo
+from tf_robust.saved_models.formats import format_of
 from tf_robust.saved_models.interface import ModelInterface
 from tf_robust.saved_models.signatures import BEFORE_SOFTMAX, Signature, described, shape_text
 from tf_robust.utils.files import digest_of_folder, read_json
@@ -114,7 +115,8 @@ class Classifier:
         if probabilities and before is not None:
             scores = tf.nn.log_softmax(_of_two_classes(tf.cast(before, tf.float32), False))
         elif probabilities:
-            smallest = _SMALLEST_WITHOUT_GRADIENT if self.path.endswith((".tflite", ".onnx")) else SMALLEST_PROBABILITY
+            read_from = format_of(self.path)
+            smallest = SMALLEST_PROBABILITY if read_from is None or read_from.gradients else _SMALLEST_WITHOUT_GRADIENT
             scores = tf.math.log(tf.maximum(_of_two_classes(scores, True), smallest))
         else:
             scores = _of_two_classes(scores, False)

@@ -22,8 +22,8 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 
 from tf_robust.data.fitting import Fit
 from tf_robust.saved_models.deployable import Deployable
-from tf_robust.saved_models.deployed_files import FILES
 from tf_robust.saved_models.export import export, update_card
+from tf_robust.saved_models.formats import FORMATS, files
 from tf_robust.utils import quiet
 from tf_robust.utils.reading import import_extra
 
@@ -36,7 +36,7 @@ def write(name: str, model: Deployable, path: str, card: Mapping, *, calibration
     Args:
         name: of the format.
         model: to write.
-        path: of the file or folder, with the suffix of `FILES`.
+        path: of the file or folder, with the suffix of the format.
         card: of a SavedModel, which contains it.
         calibration: images [N, H, W, C] in [0, 1] whose activations give the ranges of integers; None: not needed.
         fit: of encoded images, as in `export.export`.
@@ -45,16 +45,13 @@ def write(name: str, model: Deployable, path: str, card: Mapping, *, calibration
         ValueError: the format cannot express the model; the message names unsupported operations.
         ImportError: a package is not installed.
     """
-    if name == "savedmodel":
-        return _write_saved_model(model, path, card, fit)
-    if name == "keras":
-        return model.keras_model().save(path)
-    content = _onnx(model) if name == "onnx" else _tflite(model, name, calibration)
-    with open(path, "wb") as file:
-        file.write(content)
+    writer = FORMATS[name].writer
+    assert writer is not None  # of `formats.files`
+    writer(name, model, path, card, calibration, fit)
 
 
-def _write_saved_model(model, path, card, fit):
+def write_saved_model(name, model, path, card, calibration, fit):
+    """Writes a SavedModel folder; arguments as in `write`."""
     if model.classifier.is_exported:
         shutil.copytree(model.classifier.path, path)
         return update_card(path, **card)
@@ -64,7 +61,13 @@ def _write_saved_model(model, path, card, fit):
     return export(model, path, card, fit, spec=model.spec, input_of=model.input_of)
 
 
-def _tflite(model, name, calibration):
+def write_keras(name, model, path, *_):
+    """Writes a Keras file; arguments as in `write`."""
+    model.keras_model().save(path)
+
+
+def write_tflite(name, model, path, card, calibration, fit):
+    """Writes a TensorFlow Lite file with floats, float16 weights or integers; arguments as in `write`."""
     converter = tf.lite.TFLiteConverter.from_concrete_functions([model.serve.get_concrete_function()], model)
     if name != "tflite":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -73,10 +76,11 @@ def _tflite(model, name, calibration):
     if name == "tflite_int8":
         converter.representative_dataset = lambda: ([model.input_of(image[None]).numpy()] for image in calibration)
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
-    return _converted(name, model, converter.convert)
+    _write(path, _converted(name, model, converter.convert))
 
 
-def _onnx(model):
+def write_onnx(name, model, path, *_):
+    """Writes an ONNX file; arguments as in `write`."""
     converter = import_extra("tf2onnx", "onnx")
     onnx = import_extra("onnx", "onnx")
     from tf_robust.saved_models import onnx_operations  # noqa: F401
@@ -87,7 +91,12 @@ def _onnx(model):
     unsupported = {node.op_type for node in proto.graph.node if not onnx.defs.has(node.op_type, node.domain)}
     if unsupported:
         raise _not_convertible("onnx", model, unsupported)
-    return proto.SerializeToString()
+    _write(path, proto.SerializeToString())
+
+
+def _write(path, content):
+    with open(path, "wb") as file:
+        file.write(content)
 
 
 def _with_constants(model):
@@ -134,7 +143,7 @@ def _check_float32(name: str, model: Deployable) -> None:
 
 def _not_convertible(name: str, model: Deployable, operations: set[str], reason: str = "") -> ValueError:
     received = f"unsupported operations: {', '.join(sorted(operations))}" if operations else reason
-    others = [other for other in FILES if other.partition("_")[0] != name.partition("_")[0]]
+    others = [other for other in files() if other.partition("_")[0] != name.partition("_")[0]]
     return ValueError(
         f"Expected a model of operations that the format {name} has. Received: {model.classifier.path}: {received}. "
         f"Try: replace the layers with these operations, or formats={others[0]}"

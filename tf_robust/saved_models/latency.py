@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tf_robust.saved_models.formats import format_of
+
 _ONE_THREAD = {
     **dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), "1"),
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -56,10 +58,8 @@ def measure(path: str, shape: tuple[int, ...], trust: bool) -> list[float]:
 
 def _runner(path: str, image: np.ndarray, trust: bool) -> Callable[[], object]:
     """Returns a function that computes the logits of an image in the runtime of the format."""
-    if path.endswith(".tflite"):
-        return _litert(path, image)
-    if path.endswith(".onnx"):
-        return _onnx(path, image)
+    if (found := format_of(path)) and found.runtime:
+        return found.runtime(path, image)
     import tensorflow as tf
 
     from tf_robust.saved_models.loading import ModelInterface, load_classifier
@@ -69,7 +69,8 @@ def _runner(path: str, image: np.ndarray, trust: bool) -> Callable[[], object]:
     return lambda: function(tensor).numpy()
 
 
-def _litert(path, image):
+def litert(path: str, image: np.ndarray) -> Callable[[], object]:
+    """Returns a function that computes the scores of an image by TensorFlow Lite."""
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(model_path=path, num_threads=1)
@@ -86,7 +87,8 @@ def _litert(path, image):
     return call
 
 
-def _onnx(path, image):
+def onnx(path: str, image: np.ndarray) -> Callable[[], object]:
+    """Returns a function that computes the scores of an image by ONNX Runtime."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -1,36 +1,145 @@
-"""Models of any format: one reader per format, chosen by the name of the model.
+"""The formats of models, `FORMATS`: how their names or files end and begin, and how they are read and written.
 
-A reader is a function (path or name, trust) -> ({name: `Signature`}, the object that holds the weights). It imports an optional
-package only when it is called. SavedModels are programs that run with their user's rights: load only those that you trust.
+A format of your own is one entry, which every command reads:
+
+    def read(path, trust):
+        function = my_package.load(path)  # float32 [N, H, W, C] -> [N, classes]
+        return {"serving_default": Signature(...)}, function
+
+    FORMATS["mine"] = Format(read, suffixes=(".mine",), gradients=False, graph=False)
+    tfr.evaluate("model.mine", data="cifar10")
+
+Optional packages are imported when a model is read or written. Importing this module does not import TensorFlow. SavedModels are
+programs that run with their user's rights: load only those that you trust.
 """
 
+import dataclasses
 import os
+import typing
 from collections.abc import Callable
 
-from tf_robust.saved_models.formats import keras_files, named_models, onnx_file, saved_model_folder, tflite_file, torchscript_file
-from tf_robust.saved_models.signatures import Signature
+from tf_robust.utils.lazy import lazy
 
-Reader = Callable[[str, bool], tuple[dict[str, Signature], object]]
+if typing.TYPE_CHECKING:
+    from tf_robust.saved_models.signatures import Signature
 
-PREFIXES: dict[str, Reader] = {
-    "zoo": named_models.read_pretrained,
-    "applications": named_models.read_application,
-    "keras_hub": named_models.read_preset,
+    Reader = Callable[[str, bool], tuple[dict[str, Signature], object]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """A format of models.
+
+    Attributes:
+        reader: (path, or the name after the prefix; trust) -> ({name: `Signature`}, the object that holds the weights). `call` of a
+            `Signature` works inside tf.function and, with gradients, in tf.GradientTape.
+        suffixes: of its files, in lower case.
+        marker: file in its folders.
+        prefix: of the names of models that are not files: PREFIX:NAME.
+        gradients: whether scores have gradients with respect to the images.
+        graph: whether the model is a TensorFlow graph, which can be converted.
+        file: name of the file that `export` writes; empty: it is not written.
+        writer: (name of the format, `Deployable`, path, card, calibration images or None, `Fit` or None) writes a model; see
+            `conversion.write`.
+        runtime: (path, images float32 [1, H, W, C]) -> function that computes the scores, whose latency is measured; None: TensorFlow.
+        quantized: whether ranges of integers are calibrated on training images.
+        float32: whether the file keeps all digits of the weights.
+        extra: of this package, which installs `packages`.
+        packages: modules that write and run the format.
+    """
+
+    reader: "Reader"
+    suffixes: tuple[str, ...] = ()
+    marker: str = ""
+    prefix: str = ""
+    gradients: bool = True
+    graph: bool = True
+    file: str = ""
+    writer: Callable[..., None] | None = None
+    runtime: Callable[..., Callable[[], object]] | None = None
+    quantized: bool = False
+    float32: bool = True
+    extra: str = ""
+    packages: tuple[str, ...] = ()
+
+
+_HERE, _CONVERSION, _LATENCY = __name__, "tf_robust.saved_models.conversion", "tf_robust.saved_models.latency"
+_TFLITE = Format(
+    lazy(f"{_HERE}.tflite_file:read"),
+    suffixes=(".tflite",),
+    gradients=False,
+    graph=False,
+    file="model.tflite",
+    writer=lazy(f"{_CONVERSION}:write_tflite"),
+    runtime=lazy(f"{_LATENCY}:litert"),
+    extra="tflite",
+    packages=("ai_edge_litert",),
+)
+
+FORMATS: dict[str, Format] = {
+    "savedmodel": Format(
+        lazy(f"{_HERE}.saved_model_folder:read"),
+        marker="saved_model.pb",
+        file="saved_model",
+        writer=lazy(f"{_CONVERSION}:write_saved_model"),
+    ),
+    "keras": Format(
+        lazy(f"{_HERE}.keras_files:read_archive"), suffixes=(".keras",), file="model.keras", writer=lazy(f"{_CONVERSION}:write_keras")
+    ),
+    "hdf5": Format(lazy(f"{_HERE}.keras_files:read_hdf5"), suffixes=(".h5", ".hdf5")),
+    "tflite": _TFLITE,
+    "tflite_float16": dataclasses.replace(_TFLITE, file="model_float16.tflite", float32=False),
+    "tflite_int8": dataclasses.replace(_TFLITE, file="model_int8.tflite", float32=False, quantized=True),
+    "onnx": Format(
+        lazy(f"{_HERE}.onnx_file:read"),
+        suffixes=(".onnx",),
+        gradients=False,
+        graph=False,
+        file="model.onnx",
+        writer=lazy(f"{_CONVERSION}:write_onnx"),
+        runtime=lazy(f"{_LATENCY}:onnx"),
+        extra="onnx",
+        packages=("onnx", "onnxruntime", "tf2onnx"),
+    ),
+    "torchscript": Format(
+        lazy(f"{_HERE}.torchscript_file:read"), suffixes=(".pt", ".pth", ".torchscript"), graph=False, extra="torch", packages=("torch",)
+    ),
+    "zoo": Format(lazy(f"{_HERE}.named_models:read_pretrained"), prefix="zoo"),
+    "applications": Format(lazy(f"{_HERE}.named_models:read_application"), prefix="applications"),
+    "keras_hub": Format(
+        lazy(f"{_HERE}.named_models:read_preset"), prefix="keras_hub", marker="task.json", extra="keras_hub", packages=("keras_hub",)
+    ),
 }
-FOLDERS: dict[str, Reader] = {"saved_model.pb": saved_model_folder.read, "task.json": named_models.read_preset}  # {file in it: reader}
-FILES: dict[str, Reader] = {
-    ".keras": keras_files.read_archive,
-    ".h5": keras_files.read_hdf5,
-    ".hdf5": keras_files.read_hdf5,
-    ".tflite": tflite_file.read,
-    ".onnx": onnx_file.read,
-    ".pt": torchscript_file.read,
-    ".pth": torchscript_file.read,
-    ".torchscript": torchscript_file.read,
-}
 
 
-def read(path: str | os.PathLike, trust: bool = False) -> tuple[str, dict[str, Signature], object]:
+def files() -> dict[str, str]:
+    """Returns {format: name of its file} of the formats that `export` writes."""
+    return {name: one.file for name, one in FORMATS.items() if one.file}
+
+
+def suffixes() -> tuple[str, ...]:
+    """Returns the suffixes of model files."""
+    return tuple(dict.fromkeys(suffix for one in FORMATS.values() for suffix in one.suffixes))
+
+
+def prefixes() -> tuple[str, ...]:
+    """Returns the prefixes of names of models."""
+    return tuple(one.prefix for one in FORMATS.values() if one.prefix)
+
+
+def format_of(path: str | os.PathLike) -> Format | None:
+    """Returns the format of PREFIX:NAME, of a folder with its marker, or of a file with its suffix; None: none of these."""
+    path = os.fspath(path)
+    prefix, _, name = path.partition(":")
+    suffix = os.path.splitext(path)[1].lower()
+    if name and prefix in prefixes():
+        return next(one for one in FORMATS.values() if one.prefix == prefix)
+    if os.path.isdir(path):
+        return next((one for one in FORMATS.values() if one.marker and os.path.isfile(os.path.join(path, one.marker))), None)
+    return next((one for one in FORMATS.values() if suffix in one.suffixes), None)
+
+
+def read(path: str | os.PathLike, trust: bool = False) -> "tuple[str, dict[str, Signature], object]":
     """Reads the signatures of a model.
 
     Args:
@@ -46,48 +155,59 @@ def read(path: str | os.PathLike, trust: bool = False) -> tuple[str, dict[str, S
         ValueError: it cannot be loaded.
     """
     path = os.fspath(path)
-    prefix, _, name = path.partition(":")
-    if prefix in PREFIXES:
-        return (path, *PREFIXES[prefix](name, trust))
-    if found := _in_folder(path):
-        folder, reader = found
-        return (folder, *reader(folder, trust))
-    if os.path.isdir(path):
-        raise FileNotFoundError(f"{_expected()} Received: {path}, a folder with: {_content(path)}")
+    found = format_of(path)
+    if found and found.prefix and path.startswith(f"{found.prefix}:"):
+        return (path, *found.reader(path.partition(":")[2], trust))
     if not os.path.exists(path):
         raise FileNotFoundError(f"{_expected()} Not found: {path!r}")
-    file_reader = FILES.get(os.path.splitext(path)[1].lower())
-    if not file_reader:
+    if found is None and os.path.isdir(path):
+        inner = os.path.join(path, "saved_model")
+        if (found := format_of(inner)) is None:
+            raise FileNotFoundError(f"{_expected()} Received: {path}, a folder with: {_content(path)}")
+        path = inner
+    if found is None:
         raise ValueError(f"{_expected()} Received: {path}, which is not one of these. Try: the folder of a SavedModel")
-    return (path, *file_reader(path, trust))
+    return (path, *found.reader(path, trust))
 
 
 def is_function(path: str | os.PathLike) -> bool:
     """Returns whether a path is no file but `module:function`."""
     module, _, function = os.fspath(path).partition(":")
     parts = [*module.split("."), function]
-    return not os.path.exists(path) and module not in PREFIXES and all(part.isidentifier() for part in parts)
+    return not os.path.exists(path) and module not in prefixes() and all(part.isidentifier() for part in parts)
+
+
+def check_convertible(path: str) -> None:
+    """Raises ValueError if a model was converted already, to a format without a TensorFlow graph."""
+    if (found := format_of(path)) and not found.graph:
+        raise ValueError(
+            "Expected a model that can be converted: the workdir of a run, a SavedModel, a Keras file or zoo:NAME. "
+            f"Received: {path}. Try: the float model that it was made of"
+        )
+
+
+def size(path: str) -> int:
+    """Returns the bytes of a file, or of a SavedModel folder without the weights and the card beside its graph."""
+    if os.path.isfile(path):
+        return os.path.getsize(path)
+    variables = os.path.join(path, "variables")
+    needed = [os.path.join(path, "saved_model.pb"), *(os.path.join(variables, name) for name in os.listdir(variables))]
+    return sum(map(os.path.getsize, needed))
 
 
 def _expected():
-    names = ", ".join(f"{prefix}:NAME" for prefix in PREFIXES)
+    names = ", ".join(f"{prefix}:NAME" for prefix in prefixes())
     return (
-        f"Expected a SavedModel folder (with saved_model.pb), a file *{', *'.join(FILES)}, a workdir with saved_model/, "
+        f"Expected a SavedModel folder (with saved_model.pb), a file *{', *'.join(suffixes())}, a workdir with saved_model/, "
         f"{names} or module:function."
     )
-
-
-def _in_folder(path):
-    """(folder of a model, its reader) for the folder or its subfolder `saved_model`; None if there is no model."""
-    for folder in (path, os.path.join(path, "saved_model")):
-        for name, reader in FOLDERS.items():
-            if os.path.isfile(os.path.join(folder, name)):
-                return folder, reader
-    return None
 
 
 def _content(path):
     """The names of the files in a folder, and advice if one of them is a model."""
     names = sorted(os.listdir(path))
-    below = [name for name in names if _in_folder(os.path.join(path, name))]
-    return f"{', '.join(names[:10]) or 'nothing'}.{f' Did you mean {os.path.join(path, below[-1])}?' if below else ''}"
+    folders = (os.path.join(path, name) for name in names)
+    below = [
+        folder for folder in folders if os.path.isdir(folder) and (format_of(folder) or format_of(os.path.join(folder, "saved_model")))
+    ]
+    return f"{', '.join(names[:10]) or 'nothing'}.{f' Did you mean {below[-1]}?' if below else ''}"

@@ -1,4 +1,4 @@
-"""Names of data sets, and of the files and folders that are data."""
+"""Names of data sets, and of the files and folders that are data. Importing this module does not import TensorFlow."""
 
 import functools
 import importlib.metadata
@@ -7,14 +7,14 @@ import json
 import os
 import sys
 
+from tf_robust.data.kinds import DATA_KINDS
+
 _FILE = "tfds_names.json"  # {"version": of TFDS, "names": [...]}, written by `python -m tf_robust.cli.flag_index`
-_EMBEDDED = ("synthetic_digits", "digits", "toy", "toy_band", "synthetic_mnist")
-_FILES = {".csv": "csv:", ".npz": "npz:"}
 
 
 def data_names() -> set[str]:
     """Returns the names of the embedded data sets, and of those of TFDS as recorded."""
-    return {*_EMBEDDED, *_recorded()["names"]}
+    return {*(name for name, kind in DATA_KINDS.items() if kind.form == name), *_recorded()["names"]}
 
 
 def knows_all_data() -> bool:
@@ -29,7 +29,10 @@ def data_of(name: str | os.PathLike) -> str:
     existing = os.path.expanduser(path)
     if not known and os.path.isdir(existing):
         return f"folder:{path.rstrip(os.sep) or path}"
-    return _FILES.get(os.path.splitext(path)[1], "") + path if not known and os.path.isfile(existing) else path
+    if known or not os.path.isfile(existing):
+        return path
+    suffix = os.path.splitext(path)[1]
+    return next((f"{key}:{path}" for key, kind in DATA_KINDS.items() if suffix and kind.suffix == suffix), path)
 
 
 def shift_data(name: str) -> str:

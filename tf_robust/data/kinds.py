@@ -1,0 +1,186 @@
+"""The kinds of data, `DATA_KINDS`: how the names of data sets begin, and how they are opened.
+
+A kind of your own is one entry. Its images are read as `mine:PATH` everywhere, and are divided in three if they have no splits:
+
+    def open_mine(name, split, options):
+        images, labels = read_my_format(path_of(name))
+        return tfr.data.from_arrays(images, labels, name, num_classes=options.num_classes)
+
+    DATA_KINDS["mine"] = DataKind("mine:PATH", "images in my format", open_mine)
+    tfr.evaluate(model, data="mine:photos.bin")
+
+Importing this module does not import TensorFlow.
+"""
+
+import dataclasses
+import os
+import typing
+from collections.abc import Callable
+
+from tf_robust.utils.lazy import lazy
+
+if typing.TYPE_CHECKING:
+    from tf_robust.data.source import Source
+
+_FRACTION_WITHOUT_SPLITS = 0.1  # of the images of a data set without splits, for validation and for test
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadOptions:
+    """How images are read: arguments of `data.open_source`, where `size` is (height, width) or () for `image_size` = 0.
+
+    `examples` is 0 unless the kind may read these many only; the rest is done for all kinds.
+    """
+
+    data_dir: str | None = None
+    size: tuple[int, ...] = ()
+    default_size: tuple[int, ...] = ()
+    image_fit: str = "crop"
+    validation_fraction: float = 0.0
+    examples: int = 0
+    download: bool = False
+    data_range: str = ""
+    num_classes: int = 0
+
+    @property
+    def file_size(self) -> tuple[int, ...]:
+        """(height, width) of images that are read from files of any size; (): that of the files."""
+        return self.size or self.default_size
+
+
+@dataclasses.dataclass(frozen=True)
+class DataKind:
+    """A kind of data.
+
+    Attributes:
+        form: how its names are written: KEY, or KEY:PATH for data in files.
+        help: one line.
+        open: (name, split, `ReadOptions`) -> `Source`; split is train, validation or test, or `all` if the data have no splits.
+        has_splits: (name) -> whether the data have splits of their own; others are divided in three.
+        has_training: (name) -> whether there are training images.
+        has_validation: (name, data_dir, validation_fraction) -> whether data with splits have a part for validation.
+        user_files: whether the data are files of the user, which may change.
+        fixed_splits: whether there are always three splits, so that `validation_fraction` has no effect.
+        class_folders: whether the classes are subfolders.
+        has_range: whether the pixel scale of the images may be given, as `data_range`.
+        suffix: of the file, such as ".csv"; empty: not a file.
+        package: optional package, and extra of this package, that reads the data; empty: none.
+    """
+
+    form: str
+    help: str
+    open: "Callable[[str, str, ReadOptions], Source]"
+    has_splits: Callable[[str], bool] = lambda name: False
+    has_training: Callable[[str], bool] = lambda name: True
+    has_validation: Callable[[str, str | None, float], bool] = lambda name, data_dir, validation_fraction: validation_fraction > 0
+    user_files: bool = True
+    fixed_splits: bool = False
+    class_folders: bool = False
+    has_range: bool = False
+    suffix: str = ""
+    package: str = ""
+
+    @property
+    def has_path(self) -> bool:
+        """Whether names contain a path."""
+        return ":" in self.form
+
+
+def _embedded(name, help, function):
+    return DataKind(
+        name,
+        help,
+        lazy(function),
+        has_splits=lambda name: True,
+        has_validation=lambda name, data_dir, validation_fraction: True,
+        user_files=False,
+        fixed_splits=True,
+    )
+
+
+_DIGITS, _TOY = "tf_robust.data.corner_digits", "tf_robust.data.toy"
+_FOLDERS, _HF, _TFDS = "tf_robust.data.folders", "tf_robust.data.hugging_face", "tf_robust.data.tfds_sets"
+
+DATA_KINDS: dict[str, DataKind] = {
+    "digits": _embedded("digits", "scikit-learn's digits, enlarged, 10 classes; needs no download", f"{_DIGITS}:open_digits"),
+    "synthetic_digits": _embedded(
+        "synthetic_digits", "corner digits from scikit-learn's digits, 15 classes; needs no download", f"{_DIGITS}:open_digits"
+    ),
+    "synthetic_mnist": _embedded("synthetic_mnist", "FCL's corner digits from MNIST, 15 classes", f"{_DIGITS}:open_synthetic_mnist"),
+    "toy": _embedded("toy", "points in the plane, 2 classes; needs no download", f"{_TOY}:open_toy"),
+    "toy_band": _embedded(
+        "toy_band", "the same points with random labels on a band between the classes, as in the NoisyMix paper", f"{_TOY}:open_toy"
+    ),
+    "folder": DataKind(
+        "folder:DIR",
+        "images, one subfolder per class, or DIR/train and DIR/test with such subfolders",
+        lazy(f"{_FOLDERS}:open_folder"),
+        has_splits=lazy(f"{_FOLDERS}:has_splits"),
+        has_training=lazy(f"{_FOLDERS}:has_training"),
+        has_validation=lazy(f"{_FOLDERS}:has_validation"),
+        class_folders=True,
+    ),
+    "csv": DataKind(
+        "csv:FILE",
+        "image files in a table with the columns path, label and, optionally, a group",
+        lazy(f"{_FOLDERS}:open_csv"),
+        suffix=".csv",
+    ),
+    "npz": DataKind(
+        "npz:FILE",
+        "the arrays x and y, or images and labels, of an .npz file; or x_train, y_train, x_test, y_test",
+        lazy("tf_robust.data.arrays:open_npz"),
+        has_splits=lazy("tf_robust.data.arrays:npz_has_splits"),
+        has_range=True,
+        suffix=".npz",
+    ),
+    "hf": DataKind(
+        "hf:NAME_OR_DIR",
+        "a data set of Hugging Face's package datasets (extra [datasets])",
+        lazy(f"{_HF}:open_hf"),
+        has_splits=lazy(f"{_HF}:has_splits"),
+        has_validation=lazy(f"{_HF}:has_validation"),
+        user_files=False,
+        package="datasets",
+    ),
+    "tfds": DataKind(
+        "mnist, cifar10, cifar100, imagenet2012, ...",
+        "any image-classification set of TFDS by its name, in --data_dir",
+        lazy(f"{_TFDS}:open_tfds"),
+        has_splits=lambda name: True,
+        has_validation=lazy(f"{_TFDS}:has_validation"),
+        user_files=False,
+    ),
+}  # {name, which is the prefix of those with a path: kind}
+
+
+def kind_of(name: str) -> DataKind:
+    """Returns the kind of a data set: that of its name or of its prefix, else that of TFDS."""
+    key, colon, _ = name.partition(":")
+    kind = DATA_KINDS.get(key)
+    return kind if kind and kind.has_path == bool(colon) else DATA_KINDS["tfds"]
+
+
+def path_of(name: str) -> str:
+    """Returns the path in the name of a data set, such as `folder:DIR`."""
+    return os.path.expanduser(name.partition(":")[2])
+
+
+def has_splits(name: str) -> bool:
+    """Returns whether a data set has splits of its own; `open_source` divides others in three."""
+    return kind_of(name).has_splits(name)
+
+
+def has_training(name: str) -> bool:
+    """Returns whether a data set has training images: a folder may have test/ alone."""
+    return kind_of(name).has_training(name)
+
+
+def has_validation(name: str, data_dir: str | None = None, validation_fraction: float = 0.0) -> bool:
+    """Returns whether `open_source(name, "validation", ...)` has examples."""
+    return not has_splits(name) or kind_of(name).has_validation(name, data_dir, validation_fraction)
+
+
+def held_out_fraction(name: str, validation_fraction: float) -> float:
+    """Returns the fraction that `open_source` holds out for validation: of a data set without splits at least some."""
+    return validation_fraction or (0.0 if has_splits(name) else _FRACTION_WITHOUT_SPLITS)
