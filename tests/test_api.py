@@ -220,8 +220,10 @@ def test_comparisons_are_paired_over_the_images(scaled, tmp_path):
     assert {name: line[name] for name in ("low", "high", "p", "count")} == pytest.approx(
         {name: expected[name] for name in ("low", "high", "p", "count")}
     )
-    assert bool(line["separated"]) == (expected["p"] < 0.05 and not expected["low"] <= 0 <= expected["high"])
-    assert str(comparison).startswith("plain (2) has an RMS") and repr(comparison).startswith("<Comparison of plain (2) with plain: ")
+    assert bool(line["significant"]) == (not expected["low"] <= 0 <= expected["high"])
+    assert str(comparison).startswith("RMS calibration error: best plain") and repr(comparison).startswith(
+        "<Comparison of plain (2) with plain: "
+    )
     named = api.compare(one=api.evaluate(plain, **DIGITS), other=api.evaluate(worse, **DIGITS), baseline="other")
     assert set(named.frame()["row"]) == {"one"} and "other" in named._repr_html_()
     assert named.frame().set_index("measure").loc["clean", "difference"] == pytest.approx(-line["difference"])

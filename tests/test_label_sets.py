@@ -12,12 +12,11 @@ import tensorflow as tf
 from PIL import Image
 
 from tests.test_cli import little_drawn, main, read  # noqa: F401
-from tf_robust import api, cli, data, evaluation
+from tf_robust import api, cli, data, evaluation, report
 from tf_robust.data.class_mask import classes_of, label_set_of
 from tf_robust.evaluation import EvalConfig
 from tf_robust.experiments.model_checks import print_note, with_label_set_of_card
 from tf_robust.experiments.run import Run
-from tf_robust.report.notes import class_notes
 
 IMAGENET = EvalConfig(corruption_constants="imagenet")
 
@@ -188,7 +187,7 @@ def test_classes_without_images_compete_unless_masked(half, route, classes, expe
     assert result.evaluation["card"]["data"]["class_mask"] == ("2 classes" if classes == "present" else "none")
     printed = capsys.readouterr().out
     assert ("only 2 of the model's 5 classes compete" in printed) == (classes == "present")
-    assert class_notes([result.evaluation]) == (
+    assert report.evaluation_notes([result.evaluation]) == (
         ["largest_elsewhere: only 2 classes of the model compete; the other outputs are ignored."] if classes == "present" else []
     )
 

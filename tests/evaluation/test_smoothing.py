@@ -190,7 +190,7 @@ def test_abstention_everywhere_is_explained(source):
     measures = evaluation.evaluate(fickle, source, None, config, log=lines.append)
     values = {row.measure: row.value for row in measures}
     rows = [row.to_json() for row in measures]
-    (note,) = report.notes.abstention_notes([{"row": "fickle", "seed": 0, "rows": rows}])
+    (note,) = report.evaluation_notes([{"row": "fickle", "seed": 0, "rows": rows}])
     assert note.startswith("fickle: the smoothed model abstains on all images")
     assert values["certified/abstained"] == 1 and values["certified/l2_0"] == 0
     assert any("abstains on all images" in line and "method=gaussian" in line for line in lines)
@@ -241,5 +241,5 @@ def test_models_without_gradients_are_certified_but_not_attacked_and_compared_pe
     (chart,) = figures.of_certified(
         {"plain": evaluation.own_records(plain.evaluation, evaluation.read_records(f"{plain.folder}/measured.jsonl"))}
     )
-    dots = {value["radius"]: value["accuracy"] for value in chart.spec["data"]["values"] if value["kind"] == "PGD"}
+    dots = {value["radius"]: value["accuracy"] for value in chart.data.values if value["kind"] == "PGD"}
     assert dots == {0.0: plain.values["smoothed/clean"], 0.05: plain.values["smoothed/pgd/l2_0.05"]}

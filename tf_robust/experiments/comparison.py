@@ -163,12 +163,12 @@ def write_means(folder: str, means: SuiteMeans, evaluations: Sequence[dict], com
     )
     print("\n".join([means.table["title"], "", report.to_text(table), *notes, ""]))
     print(f"Report:  {os.path.join(folder, 'report.html')}  (also report.md, results.json, and a folder for each suite)")
-    print_verdict(table)
+    print_summary(table)
 
 
-def print_verdict(table: Table) -> None:
-    """Prints the verdict of a table, a sentence per line."""
-    print("\n".join(["", *report.verdict_sentences(table)]))
+def print_summary(table: Table) -> None:
+    """Prints the summary of a table."""
+    print("\n".join(["", *report.summary_lines(table)]))
 
 
 def records_in(evaluation):

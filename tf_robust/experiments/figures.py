@@ -3,7 +3,6 @@
 Functions named `draw_...` write a PNG file and return its path. Functions named `of_...` return (path, caption) pairs and `report.Chart`s.
 """
 
-import dataclasses
 import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -166,7 +165,7 @@ def of_confidence(records_by_row: Mapping[str, Mapping[str, dict]]) -> list[Figu
                 )
                 for group, members in groups.items()
             }
-    diagram = [dataclasses.replace(report.reliability_diagram(outcomes), name="reliability_scaled")] if outcomes else []
+    diagram = [report.reliability_diagram(outcomes, name="reliability_scaled")] if outcomes else []
     return [*diagram, report.reliability_by_severity(binned), report.risk_coverage(binned)] if binned else []
 
 
@@ -178,7 +177,7 @@ def of_boundaries(folder: str, records_by_row: Mapping[str, Mapping[str, dict]],
         records_by_row: {row: {set: record}}.
         sources: training and evaluated points; may be empty.
     """
-    boundaries: dict[str, report.boundaries.Boundary] = {}
+    boundaries: dict[str, report.Boundary] = {}
     for row, records in records_by_row.items():
         if "boundary" in records:
             record, clean = records["boundary"], records.get("clean")

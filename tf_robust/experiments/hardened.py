@@ -18,8 +18,8 @@ from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.diagnosis import Diagnosis
 from tf_robust.hardening.trainable import TrainableModel
 from tf_robust.hardening.trials import Trial
-from tf_robust.report.changes import change_sentences, changes, further_changes
-from tf_robust.report.html import Image
+from tf_robust.report.page import Image
+from tf_robust.report.sections import changes, further_changes
 from tf_robust.utils.files import read_json, write_json
 
 START, HARDENED = "start", "hardened"
@@ -113,8 +113,8 @@ class Hardened:
 
     @property
     def sentences(self) -> list[str]:
-        """What got worse and what got better on the test images."""
-        return change_sentences(self._table()) if len(self.evaluations) > 1 else []
+        """The summary of the final evaluation, on test images."""
+        return report.summary_lines(self._table()) if len(self.evaluations) > 1 else []
 
     @property
     def recipe(self) -> str:
@@ -199,13 +199,13 @@ class Hardened:
         table, name = self._table(), os.path.basename(self.trainable.classifier.path)
         search = self.search
         trials = figures.trials_table(search.start, search.trials, search.choice, self.config.max_clean_loss)
-        grids = [search.diagnosis.grid(), trials, further_changes(table)]
+        found = [search.diagnosis.section(), trials, further_changes(table)]
         additions = report.Additions(
-            sentences=[*self.sentences, *self.notes],
+            lines=self.notes,
             first=changes(table),
             charts=[self.frontier()],
             images=self._images,
-            tables=[grid for grid in grids if grid],
+            tables=[section for section in found if section],
             code=self.recipe,
         )
         with tempfile.TemporaryDirectory() as folder:

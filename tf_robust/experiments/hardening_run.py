@@ -34,7 +34,6 @@ from tf_robust.hardening.trainable import check_format, check_gradients, check_i
 from tf_robust.hardening.training import Trainers
 from tf_robust.hardening.trials import TrialStore
 from tf_robust.metrics.paired import paired_difference
-from tf_robust.report import vega
 from tf_robust.report.formatting import interval
 from tf_robust.saved_models import card_files, loading
 from tf_robust.saved_models.formats.keras_files import compiled_as_given
@@ -64,7 +63,6 @@ def harden_and_report(values: FlagValues, argv: Sequence[str]) -> None:
     folder = values.workdir or os.path.join(
         "runs", "hardened", f"{folder_name(values.data)}-{row_name(values.saved_model)}-{folder_name(values.target)}"
     )
-    vega.prepare()
     hardened = harden(classifier, run.data(), config, folder)
     if hardened.evaluations:
         print(f"\nReport: {hardened.report(os.path.join(folder, 'harden.html'), argv)}")
@@ -242,8 +240,8 @@ def _control_note(search, choice, compared):
     if not choice or not choice.helps:
         return [note]
     more = gain(choice.point, point, distinct(compared))
-    separated = more["low"] is not None and more["low"] > 0
-    return [f"{note} Target of the chosen model minus that of the control: {_difference(more)}{', not separated' * (not separated)}."]
+    significant = more["low"] is not None and more["low"] > 0
+    return [f"{note} Target of the chosen model minus that of the control: {_difference(more)}{', not significant' * (not significant)}."]
 
 
 def _difference(paired):

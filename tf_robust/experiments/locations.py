@@ -13,7 +13,7 @@ from tf_robust.experiments import suites
 from tf_robust.experiments.flags import flagfiles_of
 from tf_robust.experiments.run import Run
 from tf_robust.experiments.workdir import recorded_flags
-from tf_robust.report.adaptation import ADAPTED
+from tf_robust.report.tables import ADAPTED
 
 
 def resolve_workdir(values: FlagValues, argv: Sequence[str], home: str) -> tuple[str, str, dict]:

@@ -29,11 +29,10 @@ from tf_robust.experiments.locations import folder_name, row_name
 from tf_robust.experiments.model_checks import print_note
 from tf_robust.experiments.reporting import report
 from tf_robust.experiments.runs import runs_of, warn_of_training_options, warn_of_unused_options
-from tf_robust.report import vega
 from tf_robust.report.formatting import difference_text
 from tf_robust.report.measure_order import by_family, headlines_of, without_members
+from tf_robust.report.summary import is_significant
 from tf_robust.report.tables import aggregate, gain
-from tf_robust.report.verdict import is_separated
 from tf_robust.utils.files import read_json, write_json
 
 
@@ -58,7 +57,6 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
     warn_of_training_options(values, "an evaluation")
     before = os.path.join(folder, "evaluation.json")
     earlier = read_json(before) if os.path.exists(before) else {}
-    vega.prepare()
     if model.run:
         _copy_records(model.run, folder)
     if launcher := launcher_of(values.launcher, values.launcher_options, folder):
@@ -167,7 +165,7 @@ def not_worse(measured: Mapping, baseline: Mapping) -> list[Outcome]:
             "metric": entry["measure"],
             "bound": f"not worse than {baseline['saved_model']}",
             "value": entry["mean"],
-            "met": gain(entry) >= 0 or not is_separated(table, entry),
+            "met": gain(entry) >= 0 or not is_significant(table, entry),
             "difference": difference_text(entry["difference"]),
         }
         for entry in table["rows"]

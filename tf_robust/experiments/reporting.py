@@ -11,7 +11,6 @@ from tf_robust.experiments.launchers import Launcher
 from tf_robust.experiments.locations import folder_name
 from tf_robust.experiments.run import Run
 from tf_robust.experiments.suggestions import LOCATION_FLAGS, flags_of, print_commands
-from tf_robust.report import vega
 from tf_robust.utils.errors import RunFailed
 
 _LISTED = 6  # models after a report
@@ -38,7 +37,6 @@ def complete_and_report(
     Raises:
         ValueError: a run failed; the message names all failures. The others are reported first.
     """
-    vega.prepare()
 
     def show(complete: Sequence[dict]) -> None:
         notes = [*table.get("notes", ()), f"{len(complete)} of {len(runs)} runs are complete. Reload this page when others are."]
@@ -74,7 +72,7 @@ def report(
     next_commands: Mapping[str, str],
     argv: Sequence[str],
 ) -> None:
-    """Writes and prints a report, its verdict last.
+    """Writes and prints a report, its summary last.
 
     Args:
         workdir: of the report.
@@ -94,7 +92,7 @@ def report(
     if len(present) > _LISTED:
         print(f"         and {len(present) - _LISTED} more")
     print_commands(next_commands)
-    comparison.print_verdict(written)
+    comparison.print_summary(written)
 
 
 def report_by_data(

@@ -1,19 +1,21 @@
 /* Draws the charts, with as many panels side by side as the page has room for, and sorts a table by the column whose heading is pressed. */
 const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-const LEGEND_ENTRY = 150, LEGEND_SYMBOL = 40;  // pixels
+const LEGEND_ENTRY = 150, LEGEND_SYMBOL = 40, PADDING = 14;  // pixels
 for (const place of document.querySelectorAll(".chart")) {
-  const description = JSON.parse(place.nextElementSibling.textContent);
-  description.config.legend.columns = Math.max(1, Math.min(6, Math.floor(place.clientWidth / LEGEND_ENTRY)));
-  description.config.legend.labelLimit = place.clientWidth - LEGEND_SYMBOL;
-  draw(place, description).catch((error) => { console.error(error); place.textContent = String(error); });
+  const spec = JSON.parse(place.nextElementSibling.textContent);
+  spec.config.background = null;
+  spec.config.legend.columns = Math.max(1, Math.min(6, Math.floor(place.clientWidth / LEGEND_ENTRY)));
+  spec.config.legend.labelLimit = place.clientWidth - LEGEND_SYMBOL;
+  if (spec.autosize) spec.width = place.clientWidth - PADDING;
+  draw(place, spec).catch((error) => { console.error(error); place.textContent = String(error); });
 }
-async function draw(place, description) {
-  await vegaEmbed(place, description, {
+async function draw(place, spec) {
+  await vegaEmbed(place, spec, {
     mode: "vega-lite", renderer: "svg", tooltip: {theme: dark ? "dark" : "light"},
     actions: {export: true, source: false, compiled: false, editor: false},
   });
   const width = place.querySelector("svg").width.baseVal.value;  // before the style sheet scales it to the page
-  if (description.columns > 1 && width > place.clientWidth) await draw(place, {...description, columns: description.columns - 1});
+  if (spec.columns > 1 && width > place.clientWidth) await draw(place, {...spec, columns: spec.columns - 1});
 }
 for (const heading of document.querySelectorAll("thead th button")) {
   heading.addEventListener("click", () => {

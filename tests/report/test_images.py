@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tests.report.conftest import is_image
-from tf_robust.report import figures
+from tf_robust.report import images as figures
 
 RANDOM = np.random.RandomState(0)
 GRAY = RANDOM.rand(3, 8, 8, 1)
