@@ -66,7 +66,7 @@ def test_runs_are_counted(folder):
 
 def test_html_escapes_names_of_rows_and_measures(evaluate):
     table = report.aggregate([evaluate("<i>", 0, {"<u>": 0.5}), evaluate("b", 0, {"<u>": 0.4})])
-    text = report.to_html(table, "t", None, charts.of_table(table), [], {}).replace(chart.library(), "")
+    text = report.to_html(table, "t", charts=charts.of_table(table)).replace(chart.library(), "")
     assert "<i>" not in text and "<u>" not in text and "&lt;i&gt;" in text
 
 

@@ -16,7 +16,7 @@ WARNING = "Square takes away another 0.050 of accuracy."
 
 
 def in_every_report(table, text):
-    return text in report.to_markdown(table, "title") and text in report.to_html(table, "title", None, [], [], {})
+    return text in report.to_markdown(table, "title") and text in report.to_html(table, "title")
 
 
 def test_best_cells_respect_direction_and_ties(evaluate):
@@ -82,7 +82,7 @@ def test_of_many_classes_the_lowest_and_the_highest_are_shown_and_the_others_fol
     accuracies = np.sort(right[:60] / 12)
     assert [cell.value for cell in section.frame["mine"]] == pytest.approx([*accuracies[:20], *accuracies[-20:]])
     assert [cell.value for cell in section.folded["mine"]] == pytest.approx([*np.zeros(40), *accuracies[20:-20]])
-    page = report.to_html(table, "title", None, [], [], {})
+    page = report.to_html(table, "title")
     assert page.count("<details><summary>All others: 60</summary>") == 1 and "class 59" in page
     comparison.print_table(table, [one])
     assert "Lowest accuracy of a class (mine): class 0, 0.083" in capsys.readouterr().out

@@ -250,7 +250,7 @@ def test_unverified_flip_rates_are_marked(evaluate):
     assert "| Mean flip probability (mFP) |" in text
     assert "† Divided by a reference network's numbers that were not verified (recalled)." in text
     assert "(mFR) †" in report.to_text(table) and report.to_text(table).endswith("(recalled).")
-    page = report.to_html(table, "t", None, [], [], {})
+    page = report.to_html(table, "t")
     assert "Flip rate, tilt †</th>" in page and "0.700 <small>paper 0.569</small>" in page
     assert r"(mFR) \dag{}" in report.to_latex(table, "t")
     recorded = {(row["row"], row["measure"]): row for row in tables.results(table, "c", "x", {}, "")["rows"]}

@@ -59,7 +59,8 @@ def of_data(folder: str, training_source: Source | None, test_source: Source, ev
     corner_digits = test_source.num_classes == 15 and test_source.name.startswith("synthetic_")
     classes_of = GROUPS if corner_digits else {"Examples": range(test_source.num_classes)}
     groups = {caption: images[np.isin(labels, list(classes))][:8] for caption, classes in classes_of.items()}
-    drawn: list[Figure] = [(report.image_groups(os.path.join(folder, "samples.png"), groups, test_source.name), "Evaluated images.")]
+    samples = report.captioned_images(os.path.join(folder, "samples.png"), [(title, images, None) for title, images in groups.items()])
+    drawn: list[Figure] = [(samples, f"Evaluated images: {test_source.name}.")]
     if training_source is None:
         return drawn
     if training_source.random_access:

@@ -23,7 +23,6 @@ from tf_robust.report.images import (
     attacked_images,
     captioned_images,
     decision_boundaries,
-    image_groups,
     noise_samples,
     utility_by_class,
 )
@@ -84,7 +83,16 @@ def write(
     date = max((e["date"] for e in evaluations if e.get("date")), default=None)
     details = _details(evaluations, command, commit, versions)
     texts = {
-        "report.html": to_html(table, title, examples, drawn, png_files, details, notes, additions),
+        "report.html": to_html(
+            table,
+            title,
+            charts=drawn,
+            examples=[examples] if examples else [],
+            images=png_files,
+            notes=notes,
+            details=details,
+            additions=additions,
+        ),
         "report.md": to_markdown(table, title, command, notes),
         "report.tex": to_latex(table, title),
     }

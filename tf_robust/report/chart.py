@@ -184,6 +184,6 @@ def domain(values: Iterable[float | None], fractions: bool = True) -> list[float
     return [start, min(end, 1.0) if fractions and high <= 1 else end]
 
 
-def span(channel: type, field: str, ends: Sequence[float], title: str | None = None, **options):
+def span(channel: type, field: str, ends: Sequence[float], title: str | None = None):
     """Returns the encoding of a number on an axis with fixed ends."""
-    return channel(f"{field}:Q", title=title or field, scale=alt.Scale(domain=list(ends), nice=False), **options)
+    return channel(f"{field}:Q", title=title or field, scale=alt.Scale(domain=list(ends), nice=False), axis=alt.Axis(tickCount=6))

@@ -155,10 +155,9 @@ def _scatter(
     x_ends = ends or domain([value[name] for value in values for name in (x, "left", "right")])
     y_ends = ends or domain([value[name] for value in values for name in (y, "low", "high")])
     color = by_row("color", table["order"], {value["row"] for value in values})
-    axis = alt.Axis(tickCount=6)
 
     def at(across: str = x, down: str = y) -> alt.Chart:
-        return alt.Chart().encode(span(alt.X, across, x_ends, x_title, axis=axis), span(alt.Y, down, y_ends, y_title, axis=axis), color)
+        return alt.Chart().encode(span(alt.X, across, x_ends, x_title), span(alt.Y, down, y_ends, y_title), color)
 
     line = at().mark_line(interpolate="step-before", strokeDash=[4, 3], opacity=0.5).encode(color=alt.value(INK))
     return [
@@ -180,16 +179,15 @@ def corruption_groups(table: Table) -> Chart | None:
     ]
     if not values:
         return None
-    axis = alt.Axis(tickCount=5)
     base = alt.Chart().encode(
         alt.X("group:N", title=None, sort=None, axis=alt.Axis(labelAngle=0)), alt.XOffset("row:N", sort=table["order"])
     )
     bars = base.mark_bar().encode(
-        span(alt.Y, "accuracy", (0, 1), axis=axis),
+        span(alt.Y, "accuracy", (0, 1)),
         by_row("color", table["order"], {value["row"] for value in values}),
         tooltip=tips(("row", "group"), ("accuracy", "low", "high")),
     )
-    rules = base.mark_rule(opacity=0.7).encode(span(alt.Y, "low", (0, 1), "accuracy", axis=axis), y2="high")
+    rules = base.mark_rule(opacity=0.7).encode(span(alt.Y, "low", (0, 1), "accuracy"), y2="high")
     caption = f"Mean accuracy by group of corruptions; lines: {spread_caption(table)}."
     return finish(alt.layer(bars, rules, data=data(values)), "groups", caption, 240)
 

@@ -189,8 +189,8 @@ def _attack_panel(title: str, attack: str, models: Distances, names: Sequence[st
         alt.Chart(data(values), title=title)
         .mark_line(interpolate="step-after", clip=True)
         .encode(
-            alt.X("size:Q", title=f"size of the perturbation, {norm} ({_UNITS[norm]})", scale=alt.Scale(domain=[0, largest or 1.0])),
-            alt.Y("misclassified:Q", scale=alt.Scale(domain=[0, 1])),
+            span(alt.X, "size", (0, largest or 1.0), f"size of the perturbation, {norm} ({_UNITS[norm]})"),
+            span(alt.Y, "misclassified", (0, 1)),
             tooltip=tips(("row",), ("size", "misclassified", "median"), ".3g"),
             **lines_by_row([*models]),
         )
@@ -219,7 +219,7 @@ def certified_curves(models: Mapping[str, ArrayLike], attacked: Mapping[str, Map
         values += [{"row": row, "radius": float(r), "accuracy": float(np.mean(radii >= r)), "kind": "certified"} for r in ends]
         values += [{"row": row, "radius": r, "accuracy": a, "kind": "PGD"} for r, a in sorted(attacked.get(row, {}).items())]
     base = alt.Chart().encode(
-        alt.X("radius:Q", title="radius, l2 (length of the change)"),
+        alt.X("radius:Q", title="radius, l2 (length of the change)", axis=alt.Axis(tickCount=6)),
         span(alt.Y, "accuracy", (0, 1)),
         tooltip=tips(("row",), ("radius", "accuracy"), ".3f"),
     )

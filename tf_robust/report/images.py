@@ -3,7 +3,7 @@
 Images are [N, H, W, C], uint8 or float in [0, 1] (clipped for display), C = 1 or 3.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 import matplotlib
@@ -18,7 +18,6 @@ _HEAT = "magma"
 _LETTERS = 16  # of a text under an image
 _POINTS = ("#0072B2", "#D55E00")  # of two classes of points
 _SIDES = ListedColormap(["#cfe3f1", "#f8dccb"])
-_COLUMNS = 4  # decision boundaries side by side
 
 Part = tuple[str, np.ndarray, np.ndarray]  # caption, points [N, 2], labels [N]
 
@@ -37,36 +36,13 @@ class Boundary(TypedDict):
     accuracy: float | None
 
 
-def image_groups(path: str, groups: Mapping[str, np.ndarray], title: str) -> str:
-    """Draws one line of example images per group.
-
-    Args:
-        path: of the PNG file.
-        groups: {caption: [N, H, W, C]}.
-        title: of the figure.
-    """
-    if not groups:
-        raise ValueError("Expected at least one group of images. Received: none")
-    longest = max(len(images) for images in groups.values())
-    figure = Figure(figsize=(max(5.0, 0.95 * longest), 1.2 * len(groups) + 0.4), layout="constrained")
-    figure.suptitle(title)
-    for axes, (caption, images) in zip(_column(figure, len(groups)), groups.items()):
-        _show(axes, _strip(images), caption)
-    return save(figure, path)
-
-
 def captioned_images(path: str, lines: Sequence[tuple[str, np.ndarray, Sequence[str] | None]]) -> str:
-    """Draws lines of images with a text under each image.
-
-    Args:
-        path: of the PNG file.
-        lines: (title, images [N, H, W, C], [N] texts or None) of each line.
-    """
+    """Draws lines of images, (title, images [N, H, W, C], a text under each image or None)."""
     longest = max(len(images) for _, images, _ in lines)
     texts = [[wrapped(text, _LETTERS) for text in given or ()] for _, _, given in lines]
     text_lines = max(text.count("\n") for of_line in texts for text in of_line or ("",))
     figure = Figure(figsize=(max(5.0, 0.95 * longest), (1.35 + 0.2 * text_lines) * len(lines)), layout="constrained")
-    for axes, (title, images, _), of_line in zip(_column(figure, len(lines)), lines, texts):
+    for axes, (title, images, _), of_line in zip(figure.subplots(len(lines), 1, squeeze=False)[:, 0], lines, texts):
         height, width = images.shape[1:3]
         _show(axes, _strip(images), title)
         axes.set_xlim(-0.5, longest * (width + 1 + width // 16) - 0.5)
@@ -76,14 +52,7 @@ def captioned_images(path: str, lines: Sequence[tuple[str, np.ndarray, Sequence[
 
 
 def noise_samples(path: str, clean: np.ndarray, noised: Mapping[str, np.ndarray], probabilities: Mapping[str, np.ndarray]) -> str:
-    """Draws clean images above the same images with each noise, and the probability of noise at each location.
-
-    Args:
-        path: of the PNG file.
-        clean: [N, H, W, C].
-        noised: {name: [N, H, W, C]}.
-        probabilities: {name: [H, W] in [0, 1]}, for some or all names of `noised`.
-    """
+    """Draws clean images above the same images with each noise, and the probability of noise at each location, [H, W]."""
     lines = {"clean": clean, **noised}
     figure = Figure(figsize=(max(5.0, 0.9 * len(clean)) + 2.2, 1.3 * len(lines)), layout="constrained")
     panels = figure.subplots(len(lines), 2, squeeze=False, width_ratios=[max(3, len(clean)), 1.6])
@@ -98,14 +67,7 @@ def noise_samples(path: str, clean: np.ndarray, noised: Mapping[str, np.ndarray]
 
 
 def utility_by_class(path: str, mean_images: np.ndarray, mean_utilities: np.ndarray, captions: Sequence[str]) -> str:
-    """Draws one panel per class: its mean image, and next to it the mean utility of each pixel.
-
-    Args:
-        path: of the PNG file.
-        mean_images: [classes, H, W, C], not negative.
-        mean_utilities: [classes, H, W, C], not negative.
-        captions: a text for each class.
-    """
+    """Draws one panel per class: its mean image, and next to it the mean utility of each pixel, [classes, H, W, C] each."""
     if np.shape(mean_images) != np.shape(mean_utilities) or np.ndim(mean_images) != 4:
         raise ValueError(
             "Expected mean images and utilities of one shape [classes, H, W, C]. Received shapes: "
@@ -116,21 +78,13 @@ def utility_by_class(path: str, mean_images: np.ndarray, mean_utilities: np.ndar
     figure.suptitle("Mean image (left) and mean utility over channels (right), each divided by its own maximum", fontsize=11)
     figure.get_layout_engine().set(wspace=0.12)
     panels = figure.subplots(lines, 5, squeeze=False).ravel()
-    for label, (image, utility) in enumerate(zip(mean_images, mean_utilities)):
-        heat = matplotlib.colormaps[_HEAT](_scaled_to_maximum(utility.mean(axis=-1)))[..., :3]
-        gray = np.broadcast_to(_scaled_to_maximum(image), heat.shape)
-        _show(panels[label], _strip(np.stack([gray, heat])), captions[label])
+    for axes, image, utility, caption in zip(panels, mean_images, mean_utilities, captions):
+        gray, utility = (values / max(values.max(), np.finfo(np.float32).tiny) for values in (image, utility.mean(axis=-1)))
+        heat = matplotlib.colormaps[_HEAT](utility)[..., :3]
+        _show(axes, _strip(np.stack([np.broadcast_to(gray, heat.shape), heat])), caption)
     for axes in panels[len(mean_images) :]:
         axes.axis("off")
     return save(figure, path)
-
-
-def _scaled_to_maximum(values: np.ndarray) -> np.ndarray:
-    return values / max(values.max(), np.finfo(np.float32).tiny)
-
-
-def _column(figure: Figure, count: int) -> Iterable[Axes]:
-    return figure.subplots(count, 1, squeeze=False)[:, 0]
 
 
 def _show(axes: Axes, image: np.ndarray, caption: str) -> None:
@@ -153,14 +107,7 @@ def _strip(images: np.ndarray) -> np.ndarray:
 
 
 def attacked_images(path: str, clean: np.ndarray, attacked: Mapping[str, np.ndarray], captions: Mapping[str, Sequence[str]]) -> str:
-    """Draws clean images, and for each attack its perturbations and the attacked images. Returns the path.
-
-    Args:
-        path: of the PNG file.
-        clean: [N, H, W, C] in [0, 1].
-        attacked: {attack: [N, H, W, C] in [0, 1]}.
-        captions: {attack: [N] texts, such as predictions of the model}.
-    """
+    """Draws clean images, and for each attack its perturbations and the attacked images with their captions."""
     lines: list[tuple[str, np.ndarray, Sequence[str] | None]] = [("clean", clean, None)]
     for name, images in attacked.items():
         changes = images - clean
@@ -184,42 +131,31 @@ def decision_boundaries(path: str, models: Mapping[str, Boundary], points: Seque
     if not models:
         raise ValueError("Expected at least one model with its boundary. Received: none")
     count = len(models) + bool(points)
-    columns = min(_COLUMNS, count)
+    columns = min(4, count)
     lines = -(-count // columns)
     figure = Figure(figsize=(2.6 * columns, 2.9 * lines), layout="constrained")
     panels = list(figure.subplots(lines, columns, squeeze=False).ravel())
+    coordinates = [*(part[1] for part in points), *(line for model in models.values() for line in model["lines"])]
+    extent = min(limit, 1.05 * max((np.abs(part).max() for part in coordinates), default=limit))
     for axes in panels:
+        axes.set(xlim=(-extent, extent), ylim=(-extent, extent), aspect="equal", xticks=(), yticks=())
+    for axes in panels[count:]:
         axes.axis("off")
-    extent = _extent(models, points, limit)
+
+    def scatter(axes, coordinates, labels, size):
+        axes.scatter(*np.transpose(coordinates), s=size, c=[_POINTS[label] for label in labels], linewidths=0)
+
     if points:
-        _draw_points(panels.pop(0), points, extent)
+        axes = panels.pop(0)
+        axes.set_xlabel("data: " + ", ".join(f"{len(labels)} {caption}" for caption, _, labels in points), fontsize=10)
+        for _, part, labels in points:
+            scatter(axes, part, labels, 5)
     for axes, (name, model) in zip(panels, models.items()):
-        _frame(axes, extent, name if model["accuracy"] is None else f"{name} ({model['accuracy']:.1%})")
+        axes.set_xlabel(name if model["accuracy"] is None else f"{name} ({model['accuracy']:.1%})", fontsize=10)
         axes.imshow(model["sides"], cmap=_SIDES, vmin=0, vmax=1, origin="lower", extent=(-limit, limit) * 2, interpolation="nearest")
+        axes.set(xlim=(-extent, extent), ylim=(-extent, extent))
         for line in model["lines"]:
             axes.plot(*np.transpose(line), color="black", linewidth=1.3)
         if points:
-            _scatter(axes, *points[-1][1:], size=3)
+            scatter(axes, *points[-1][1:], 3)
     return save(figure, path)
-
-
-def _extent(models: Mapping[str, Boundary], points: Sequence[Part], limit: float) -> float:
-    """Half the side of the visible square: it contains all points and lines, up to the limit."""
-    coordinates = [*(part[1] for part in points), *(line for model in models.values() for line in model["lines"])]
-    return min(limit, 1.05 * max((np.abs(part).max() for part in coordinates), default=limit))
-
-
-def _draw_points(axes: Axes, points: Sequence[Part], extent: float) -> None:
-    _frame(axes, extent, "data: " + ", ".join(f"{len(labels)} {caption}" for caption, _, labels in points))
-    for _, coordinates, labels in points:
-        _scatter(axes, coordinates, labels, size=5)
-
-
-def _scatter(axes: Axes, points: np.ndarray, labels: np.ndarray, size: float) -> None:
-    axes.scatter(*np.transpose(points), s=size, c=[_POINTS[label] for label in labels], linewidths=0)
-
-
-def _frame(axes: Axes, extent: float, caption: str) -> None:
-    axes.axis("on")
-    axes.set(xlim=(-extent, extent), ylim=(-extent, extent), aspect="equal", xticks=(), yticks=())
-    axes.set_xlabel(caption, fontsize=10)

@@ -3,7 +3,8 @@
 import base64
 import dataclasses
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import jinja2
 import markupsafe
@@ -14,7 +15,6 @@ from tf_robust.report.chart import Chart, embed, library
 from tf_robust.report.sections import ABSENT, Section
 from tf_robust.report.summary import summarize
 from tf_robust.report.table_types import Table
-from tf_robust.report.text import all_sections
 
 Image = tuple[str, str]  # path of a PNG file, caption
 
@@ -43,72 +43,50 @@ class Additions:
 def to_html(
     table: Table,
     title: str,
-    examples: Image | None,
-    charts: Iterable[Chart],
-    images: Iterable[Image],
-    details: dict[str, str],
-    notes: Iterable[str] = (),
+    *,
+    charts: Sequence[Chart] = (),
+    examples: Sequence[Image] = (),
+    images: Sequence[Image] = (),
+    notes: Sequence[str] = (),
+    details: Mapping[str, str] = MappingProxyType({}),
     additions: Additions = Additions(),
 ) -> str:
-    """Returns the report as HTML: summary, tables, examples, charts, metrics, images, notes, details.
+    """Returns the report as HTML: summary, tables, examples, charts, metrics, images, notes, details. All text is escaped.
 
     Args:
         table: as `aggregate` returns it.
-        title: plain text; like all text here, it is escaped.
-        examples: images on which the rows differ, (path of a PNG file, caption).
+        title: of the page.
         charts: drawn by Vega in the page.
-        images: (path of a PNG file, caption) of each.
+        examples: images on which the rows differ, (path of a PNG file, caption).
+        images: further images.
+        notes: sentences.
         details: {name: text}, such as command, versions, seeds.
-        notes: plain sentences.
         additions: extra parts.
     """
-    found = all_sections(table)
-    first = [section for section in found if section.heading == "Results" or section.heading == f"Against {table['baseline']}"]
-    others = [section for section in found if section not in first]
-    if additions.first:
-        known = {section.heading for section in (*sections.further(table), sections.by_corruption(table)) if section}
-        first, others = [additions.first], [section for section in others if section.heading not in known]
     return _template().render(
         title=title,
         summary=summarize(table),
-        lines=additions.lines,
-        first=first,
-        examples=[examples] if examples else [],
-        main_charts=additions.charts,
-        changed=additions.images,
-        charts=list(charts),
-        tables=[*additions.tables, *others],
-        code=additions.code,
+        first=[additions.first] if additions.first else sections.main(table),
+        others=sections.others(table, details=not additions.first),
+        additions=additions,
+        charts=charts,
+        examples=examples,
+        images=images,
         metrics=[(formatting.heading(table, one), one, describe(one).meaning) for one in sections.shown_metrics(table)],
-        images=list(images),
-        notes=list(notes),
+        notes=notes,
         details=details,
         library=markupsafe.Markup(library()),
     )
 
 
 def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("tf_robust.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"spec": _spec, "base64": _base64, "nobreak": _nobreak, "meaning": _meaning}
+    loader = jinja2.PackageLoader("tf_robust.report", ".")
+    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {
+        "spec": lambda chart: markupsafe.Markup(embed(chart)),
+        "base64": lambda path: base64.b64encode(pathlib.Path(path).read_bytes()).decode(),
+        "nobreak": lambda text: text.replace(" ", "\xa0").replace("],\xa0", "], "),  # breaks after an interval only
+        "meaning": lambda metric: f"{describe(metric).meaning} Name in files and flags: {metric}".lstrip(),
+    }
     environment.globals["absent"] = ABSENT
     return environment.get_template("page.html.j2")
-
-
-def _spec(chart: Chart) -> markupsafe.Markup:
-    return markupsafe.Markup(embed(chart))
-
-
-def _base64(path: str) -> str:
-    return base64.b64encode(pathlib.Path(path).read_bytes()).decode()
-
-
-def _nobreak(text: str) -> str:
-    """Returns a text that breaks after an interval only: a mark stays next to its number."""
-    return text.replace(" ", "\xa0").replace("],\xa0", "], ")
-
-
-def _meaning(metric: str) -> str:
-    """Returns a metric's definition and its name in JSON files."""
-    return f"{describe(metric).meaning} Name in files and flags: {metric}".lstrip()

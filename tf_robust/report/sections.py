@@ -83,6 +83,18 @@ class Section:
     folded: pandas.DataFrame | None = None
 
 
+def main(table: Table) -> list[Section]:
+    """Returns the values of the headlines, and their differences to the baseline if there are any."""
+    return [section for section in (values(table), differences(table)) if section]
+
+
+def others(table: Table, details: bool = True) -> list[Section]:
+    """Returns all other tables; `details`: also those of further metrics and of single corruptions."""
+    found = [shifts(table), adaptation(table), attack_members(table), confidence(table), open_sets(table)]
+    found += [*(further(table) if details else ()), by_slice(table), by_corruption(table) if details else None]
+    return [section for section in found if section]
+
+
 def number(one: float | None) -> Cell | None:
     """Returns the cell of a number with three decimals, or of an integer; None of None."""
     return None if one is None else Cell(one, f"{one:,}" if isinstance(one, int) else value(one))

@@ -35,9 +35,7 @@ def to_markdown(table: Table, title: str, command: str | None = None, notes: Seq
         notes: sentences.
     """
     parts = [f"# {title}", "\n".join(f"- {line}" for line in summary_lines(table)), *([f"```\n{command}\n```"] if command else [])]
-    first, *others = all_sections(table)
-    parts += [_markdown(first.frame), first.caption]
-    for section in others:
+    for section in (*sections.main(table), *sections.others(table)):
         parts += [f"## {section.heading}", _markdown(section.frame), section.caption]
     if shown := sections.shown_metrics(table):
         lines = [f"- {formatting.heading(table, one)} (`{one}`): {describe(one).meaning}" for one in shown]
@@ -45,23 +43,6 @@ def to_markdown(table: Table, title: str, command: str | None = None, notes: Seq
     if notes:
         parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]
     return "\n\n".join(parts) + "\n"
-
-
-def all_sections(table: Table) -> list[sections.Section]:
-    """Returns the tables of a report in their order, the values of the headlines first."""
-    found = (
-        sections.values(table),
-        sections.differences(table),
-        sections.shifts(table),
-        sections.adaptation(table),
-        sections.attack_members(table),
-        sections.confidence(table),
-        sections.open_sets(table),
-        *sections.further(table),
-        sections.by_slice(table),
-        sections.by_corruption(table),
-    )
-    return [section for section in found if section]
 
 
 def _markdown(frame: pandas.DataFrame) -> str:
