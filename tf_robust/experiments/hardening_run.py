@@ -34,6 +34,7 @@ from tf_robust.hardening.trainable import check_format, check_gradients, check_i
 from tf_robust.hardening.training import Trainers
 from tf_robust.hardening.trials import TrialStore
 from tf_robust.metrics.paired import paired_difference
+from tf_robust.report.chart import save_png
 from tf_robust.report.formatting import interval
 from tf_robust.saved_models import card_files, loading
 from tf_robust.saved_models.formats.keras_files import compiled_as_given
@@ -66,7 +67,7 @@ def harden_and_report(values: FlagValues, argv: Sequence[str]) -> None:
     hardened = harden(classifier, run.data(), config, folder)
     if hardened.evaluations:
         print(f"\nReport: {hardened.report(os.path.join(folder, 'harden.html'), argv)}")
-    hardened.frontier().save(os.path.join(folder, "figures"))
+    save_png(hardened.frontier(), os.path.join(folder, "figures"))
     if hardened.changed:
         interface = hardened.trainable.classifier.interface
         print(

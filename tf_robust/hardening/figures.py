@@ -6,7 +6,7 @@ import altair as alt
 
 from tf_robust.hardening.choice import Choice, Point, best_point
 from tf_robust.hardening.trials import Trial
-from tf_robust.report.chart import INK, Chart, data, domain, finish, span, tips
+from tf_robust.report.chart import COLORS, INK, Chart, data, domain, finish, span, tips
 from tf_robust.report.sections import Cell, Section, frame_of, number
 
 MIN_CLEAN_RANGE = 0.05  # of the frontier
@@ -38,8 +38,8 @@ def frontier(start: Point, points: Sequence[Point], choice: Choice | None, targe
         span(channel, key, domain([value[key] for value in values]), title)
         for channel, key, title in ((alt.X, "clean", "accuracy on unchanged images"), (alt.Y, "target", f"accuracy, {target}"))
     )
-    legend = alt.Legend(columns=1, orient="bottom")
-    color = alt.Color("model:N", sort=[*names, _REESTIMATED], title=None, legend=legend)
+    legend = alt.Legend(columns=1, orient="bottom", labelFontSize=9, labelExpr="split(datum.label, regexp(' (?=and )'))")
+    color = alt.Color("model:N", sort=[*names, _REESTIMATED], title=None, legend=legend, scale=alt.Scale(range=list(COLORS)))
     base = alt.Chart().encode(x, y, tooltip=tips(("model",), ("coefficient", "clean", "target")))
     is_line = f"datum.model !== '{_REESTIMATED}'"
     chart = alt.layer(
