@@ -272,7 +272,7 @@ def test_what_got_worse_comes_first(evaluate):
         value = next(row["value"] for row in evaluation["rows"] if row["measure"] == metric)
         return ("same images", np.arange(1000) < value * 1000) if metric != "calibration/rms" else None
 
-    section = sections.changes(report.aggregate(runs, baseline="start", per_image=per_image))
+    (section,) = sections.changes(report.aggregate(runs, baseline="start", per_image=per_image))
     texts = texts_of(section)
     assert [section.metrics[name] for name in texts] == ["clean", "calibration/rms", "corruptions/mean15", "un"]
     assert [line[-1] for line in texts.values()] == ["worse", "no interval", "better", "not significant"]

@@ -19,7 +19,7 @@ from tf_robust.hardening.diagnosis import Diagnosis
 from tf_robust.hardening.trainable import TrainableModel
 from tf_robust.hardening.trials import Trial
 from tf_robust.report.page import Image
-from tf_robust.report.sections import changes, further_changes
+from tf_robust.report.sections import changes
 from tf_robust.utils.files import read_json, write_json
 
 START, HARDENED = "start", "hardened"
@@ -199,13 +199,13 @@ class Hardened:
         table, name = self._table(), os.path.basename(self.trainable.classifier.path)
         search = self.search
         trials = figures.trials_table(search.start, search.trials, search.choice, self.config.max_clean_loss)
-        found = [search.diagnosis.section(), trials, further_changes(table)]
+        first, *further = changes(table) if len(self.evaluations) > 1 else [None]
         additions = report.Additions(
             lines=self.notes,
-            first=changes(table),
+            first=first,
             charts=[self.frontier()],
             images=self._images,
-            tables=[section for section in found if section],
+            tables=[search.diagnosis.section(), trials, *further],
             code=self.recipe,
         )
         with tempfile.TemporaryDirectory() as folder:

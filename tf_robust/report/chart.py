@@ -53,14 +53,7 @@ _CONFIG: dict = {
 
 
 def finish(chart: Chart, name: str, caption: str, height: int | alt.Step | None = None) -> Chart:
-    """Returns a chart with its name, caption and theme.
-
-    Args:
-        chart: of one view or of panels.
-        name: of the PNG file.
-        caption: plain text.
-        height: of one view, which is then as wide as the page; None: the chart has its own size.
-    """
+    """Returns a chart with its name, caption and theme. One view with a height is as wide as the page."""
     if height is not None:
         chart = chart.properties(width=WIDTH, height=height, autosize=alt.AutoSizeParams(type="fit-x", contains="padding"))
     return chart.properties(name=name, description=caption).configure(**_CONFIG)
@@ -95,13 +88,9 @@ def data(values: Iterable[Mapping]) -> alt.Data:
 
 
 def by_row(channel: str, order: Sequence[str], shown: Iterable[str] | None = None, legend: Mapping | None = MappingProxyType({})):
-    """Returns the encoding of rows, the same for a row in every chart: up to 32 rows look different in color and dashes or shape.
+    """Returns the encoding of rows as `color`, `strokeDash` or `shape`, the same for a row in every chart; up to 32 rows look different.
 
-    Args:
-        channel: `color`, `strokeDash` or `shape`.
-        order: names of all rows.
-        shown: rows that the legend has; None: all.
-        legend: its properties; None: there is none.
+    The legend has the rows of `shown`, all if that is None; there is none if `legend`, its properties, is None.
     """
     order, cycle = list(order), len(COLORS)
     names = order if shown is None else [row for row in order if row in set(shown)]
@@ -120,12 +109,7 @@ def lines_by_row(order: Sequence[str], shown: Iterable[str] | None = None) -> di
 
 
 def row_axis(order: Sequence[str], letters: int) -> alt.Y:
-    """Returns the encoding of rows as lines of a chart. The values in the names of a sweep's points have a line each, with their end.
-
-    Args:
-        order: names of the rows.
-        letters: of a line of a name; longer ones lose their beginning.
-    """
+    """Returns the encoding of rows as lines of a chart, whose names lose their beginning; the values in a name have a line each."""
     shortened = f"replace(datum.label, regexp('[^,]{{2,}}(?=[^,]{{{letters - 1}}}(,|$))', 'g'), '…')"
     axis = alt.Axis(labelExpr=f"split({shortened}, regexp('{_BETWEEN}'))", labelLimit=0)
     return alt.Y("row:N", title=None, sort=list(order), axis=axis)
@@ -137,16 +121,7 @@ def row_step(order: Iterable[str]) -> alt.Step:
 
 
 def panels(chart: Chart, values: Sequence[dict], field: str, names: Iterable[str], columns: int, width: int | None = None) -> Chart:
-    """Returns one panel for each name, whose title is broken in lines.
-
-    Args:
-        chart: of one panel, without data.
-        values: data, one dictionary for each point.
-        field: of the data, with the panel's name.
-        names: of the panels, in order.
-        columns: number of panels side by side; a narrow page has fewer.
-        width: of a panel; None: titles are not broken.
-    """
+    """Returns one panel for each name, the value of a field of the data; titles are broken in lines if the panel has a width."""
     titles = {name: wrapped(name, width // _LETTER) if width else name for name in names}
     for first in range(0, len(titles), columns):  # panels side by side have titles of equally many lines, or they would not be aligned
         beside = [*titles][first : first + columns]
@@ -167,10 +142,6 @@ def domain(values: Iterable[float | None], fractions: bool = True) -> list[float
     """Returns the ends of an axis on which small differences look small.
 
     Fractions span at least 0.1 within [0, 1], other numbers at least a fifth of the largest magnitude.
-
-    Args:
-        values: numbers that the axis contains; None is ignored.
-        fractions: whether the numbers are in [0, 1].
     """
     known = [value for value in values if value is not None]
     low, high = min(known), max(known)

@@ -330,11 +330,7 @@ def cost(table: Table) -> Chart | None:
 
 
 def training_curves(histories: Mapping[str, Mapping[str, Sequence[float | None]]]) -> Chart:
-    """Draws one panel per quantity, one line per row.
-
-    Args:
-        histories: {row: {quantity: [per epoch]}}, None at epochs without a value; the others are then marked.
-    """
+    """Draws one panel per quantity, one line per row; values are None at epochs without one, and the others are then marked."""
     quantities = dict.fromkeys(name for history in histories.values() for name in history)
     if not quantities:
         raise ValueError(f"Expected histories with at least one quantity. Received rows: {list(histories)}")
@@ -358,12 +354,7 @@ def training_curves(histories: Mapping[str, Mapping[str, Sequence[float | None]]
 
 
 def class_histogram(counts: Mapping[str, Sequence[int] | np.ndarray], class_names: Sequence[str]) -> Chart:
-    """Draws the images per class, one panel per split; logarithmic if the classes differ more than tenfold.
-
-    Args:
-        counts: {split: int [classes]}.
-        class_names: labels of the bars.
-    """
+    """Draws the images per class, [classes], one panel per split; logarithmic if the classes differ more than tenfold."""
     for split, numbers in counts.items():
         if len(numbers) != len(class_names):
             raise ValueError(f"Expected {len(class_names)} counts, one per class, of {split!r}. Received: {len(numbers)}")

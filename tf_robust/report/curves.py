@@ -22,15 +22,7 @@ Distances = Mapping[str, Mapping[str, ArrayLike]]  # {model: {"ATTACK_NORM": [N]
 
 
 def reliability_diagram(models: Outcomes, bin_size: int = 100, name: str = "reliability") -> Chart:
-    """Draws accuracy over confidence, one panel per model, one dot per bin of equally many examples.
-
-    The gray band contains 95 % of the bins of a calibrated model; dots below it are overconfident.
-
-    Args:
-        models: {name: (confidences, correct)}.
-        bin_size: examples per bin.
-        name: of the chart.
-    """
+    """Draws accuracy over confidence, one panel per model, one dot per bin; 95 % of the bins of a calibrated model are in the gray band."""
     _check(models)
     values: list[dict] = []
     titles = []
@@ -97,11 +89,7 @@ def _thin(first: int, end: int, points: int) -> np.ndarray:
 
 
 def risk_coverage(models: Bins) -> Chart:
-    """Draws the error among the answered images over the fraction answered, the most confident first, one line for each kind of images.
-
-    Args:
-        models: {model: {images: [3, B]}}, bins of increasing confidence.
-    """
+    """Draws the error among the answered images over the fraction answered, the most confident first, one line for each kind of images."""
     values = []
     for model, kinds in models.items():
         for kind, (counts, correct, _) in kinds.items():
@@ -124,11 +112,7 @@ def risk_coverage(models: Bins) -> Chart:
 
 
 def reliability_by_severity(models: Bins) -> Chart:
-    """Draws accuracy over confidence, one line for each kind of images; below the dashed diagonal the model is overconfident.
-
-    Args:
-        models: as in `risk_coverage`.
-    """
+    """Draws accuracy over confidence, one line for each kind of images; below the dashed diagonal the model is overconfident."""
     values = []
     for model, kinds in models.items():
         for kind, bins in kinds.items():
@@ -157,12 +141,7 @@ def _merge(counts: np.ndarray, correct: np.ndarray, confidences: np.ndarray, par
 
 
 def attack_curves(models: Distances, groups: Mapping[str, Sequence[str]] | None = None) -> Chart:
-    """Draws the fraction of misclassified images over the size of the perturbation, one panel per attack and one line per model.
-
-    Args:
-        models: {name: {"ATTACK_NORM": distances [N]}}; 0 for images that are already misclassified, infinity where the attack failed.
-        groups: {title: [names]}, the models of each row of panels; None: one row with all models.
-    """
+    """Draws the fraction of misclassified images over the size of the perturbation, one panel per attack and one line per model."""
     attacks = list(dict.fromkeys(attack for distances in models.values() for attack in distances))
     if not attacks:
         raise ValueError("Expected at least one model with distances. Received: none")
@@ -199,15 +178,7 @@ def _attack_panel(title: str, attack: str, models: Distances, names: Sequence[st
 
 
 def certified_curves(models: Mapping[str, ArrayLike], attacked: Mapping[str, Mapping[float, float]]) -> Chart:
-    """Draws the fraction of images that are correct and certified over the radius, and dots for accuracies under attack.
-
-    Args:
-        models: {name: certified radii [N], 0 for images that are misclassified or without a decision}.
-        attacked: {name: {radius: accuracy of the smoothed model}}; models may be missing.
-
-    Raises:
-        ValueError: there is no model.
-    """
+    """Draws the fraction of images that are correct and certified over the radius, and dots for accuracies under attack."""
     if not models:
         raise ValueError("Expected at least one model with certified radii. Received: none")
     values: list[dict] = []

@@ -8,12 +8,7 @@ from tf_robust.report.table_types import Difference, Entry, Table
 
 
 def value(number: float, sign: str = "") -> str:
-    """Returns a number with three decimals; a large one, such as a size in bytes, without.
-
-    Args:
-        number: the value.
-        sign: the sign option of the format.
-    """
+    """Returns a number with three decimals; a large one, such as a size in bytes, without."""
     return f"{number:{sign}z.3f}" if abs(number) < 10000 else f"{number:{sign},.0f}"
 
 
@@ -23,14 +18,7 @@ def mean_and_std(mean: float, std: float | None) -> str:
 
 
 def interval(low: float | None, high: float | None, sign: str = "", decimals: int = 3) -> str:
-    """Returns `[low, high]`, or an empty text where there is no interval.
-
-    Args:
-        low: lower end, or None.
-        high: upper end, or None.
-        sign: the sign option of the format: "+" writes it always.
-        decimals: of both ends; one or two more where an end that is not 0 would be printed as 0 otherwise.
-    """
+    """Returns `[low, high]`, or an empty text where there is no interval; an end that is not 0 is not printed as 0."""
     if low is None or high is None:
         return ""
     shown = next((n for n in (decimals, decimals + 1) if all(round(end, n) or not end for end in (low, high))), decimals + 2)

@@ -1,7 +1,7 @@
 """The tables of a report, each a pandas frame of cells: page, Markdown, LaTeX and terminal only add their syntax."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas
 
@@ -286,53 +286,27 @@ def open_sets(table: Table) -> Section | None:
     return Section("Images of other classes", frame_of("data and score", lines, columns), caption, names) if lines else None
 
 
-def changes(table: Table) -> Section | None:
-    """Returns the difference of every headline metric of two models: what got worse first, with all other metrics that did."""
-    return _changes(table, "What changed", _first(table))
-
-
-def further_changes(table: Table) -> Section | None:
-    """Returns the differences of all other metrics, such as single corruptions, in the order of `changes`, or None."""
-    return _changes(table, "What changed, further metrics", {*table["measures"], *table["details"]} - _first(table))
-
-
-def _first(table: Table) -> set[str]:
-    """Returns the headlines and the metrics that are significantly worse."""
-    intervals = difference_intervals(table)
-    return {
-        *table["headlines"],
-        *(e["measure"] for e in table["rows"] if e["difference"] and _rank(e, intervals.get((e["row"], e["measure"]))) == 0),
-    }
-
-
-def _rank(entry: Entry, one: Interval | None) -> int:
-    """Returns the position in `_CHANGES`."""
-    if one is None:
-        return 1
-    return 3 if not one.significant else 0 if gain(entry) < 0 else 2
-
-
-def _changes(table: Table, title: str, metrics: Iterable[str]) -> Section | None:
+def changes(table: Table) -> list[Section]:
+    """Returns the differences of two models, what got worse first: of the headlines and all that got worse, then of all other metrics."""
     intervals, order = difference_intervals(table), [*table["measures"], *table["details"]]
-    chosen = set(metrics) & set(order)
-    compared = [
-        (_rank(e, one), order.index(e["measure"]), e, one)
-        for e in table["rows"]
-        if e["difference"] and e["measure"] in chosen
-        for one in [intervals.get((e["row"], e["measure"]))]
-    ]
-    if not compared:
-        return None
-    lines, names = {}, {}
-    for rank, _, entry, one in sorted(compared, key=lambda line: line[:2]):
-        mean = difference_of(entry)["mean"]
-        ends = Cell(mean, interval(one.low, one.high, "+") if one else ABSENT)
-        numbers = [number(entry["mean"] - mean), number(entry["mean"]), Cell(mean, value(mean, "+")), ends]
-        lines[heading(table, entry["measure"])] = [*numbers, Cell(rank, _CHANGES[rank])]
-        names[heading(table, entry["measure"])] = entry["measure"]
-    columns = [table["baseline"], compared[0][2]["row"], "difference", "95% interval", "change"]
+    found: list[tuple[int, str, list[Cell | None]]] = []
+    for entry in table["rows"]:
+        if entry["difference"] and entry["measure"] in order:
+            mean, one = entry["difference"]["mean"], intervals.get((entry["row"], entry["measure"]))
+            rank = 1 if one is None else 3 if not one.significant else 0 if gain(entry) < 0 else 2
+            ends = Cell(mean, interval(one.low, one.high, "+") if one else ABSENT)
+            numbers = [number(entry["mean"] - mean), number(entry["mean"]), Cell(mean, value(mean, "+")), ends]
+            found.append((rank, entry["measure"], [*numbers, Cell(rank, _CHANGES[rank])]))
+    found.sort(key=lambda one: (one[0], order.index(one[1])))
+    shown = [rank == 0 or metric in table["headlines"] for rank, metric, _ in found]
+    columns = [table["baseline"], next(row for row in table["order"] if row != table["baseline"]), "difference", "95% interval", "change"]
     caption = "Paired over the test images, with 95% intervals. What got worse comes first. Not significant: the interval includes 0."
-    return Section(title, frame_of("metric", lines, columns), caption, names)
+    sections = []
+    for title, first in (("What changed", True), ("What changed, further metrics", False)):
+        lines = {heading(table, metric): line for (_, metric, line), is_first in zip(found, shown) if is_first == first}
+        names = {heading(table, metric): metric for _, metric, _ in found}
+        sections += [Section(title, frame_of("metric", lines, columns), caption, names)] if lines else []
+    return sections
 
 
 def shown_metrics(table: Table) -> list[str]:

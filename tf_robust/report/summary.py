@@ -20,11 +20,7 @@ _ROUNDING = 1e-9  # of a mean of many numbers
 
 
 def summarize(table: Table) -> list[tuple[str, str]]:
-    """Returns the summary as (label, numbers) of each line.
-
-    Args:
-        table: as `aggregate` returns it.
-    """
+    """Returns the summary as (label, numbers) of each line."""
     return _compare(table) if len(table["order"]) > 1 else _describe(table, table["order"][0])
 
 
@@ -41,60 +37,55 @@ def is_significant(table: Table, entry: Entry) -> bool:
 
 def _compare(table: Table) -> list[tuple[str, str]]:
     intervals, by_cell, baseline = difference_intervals(table), cells(table), table["baseline"]
+    others = [row for row in table["order"] if row != baseline]
+    compared = {key: entry for key, entry in by_cell.items() if entry["difference"]}
 
-    def difference(entry: Entry) -> str:
-        one = intervals.get((entry["row"], entry["measure"]))
-        return f"{_difference(entry['measure'], difference_of(entry)['mean'], one)} vs {baseline}{_significance(one)}"
+    def difference(key: tuple[str, str]) -> str:
+        row, metric = key
+        one, mean = intervals.get(key), difference_of(compared[key])["mean"]
+        return f"{row} {_value(compared[key])}, {_difference(metric, mean, one)} vs {baseline}{_significance(one)}"
 
     chosen = list(kinds_of_robustness(table).values())
     if not chosen:  # other metrics, such as flip probabilities
-        others = [one for one in table["headlines"] if not _is_clean(one) and parse_measure(one).family != "deployed"]
-        chosen = others[:_LISTED]
-    lines, named = [], {}
+        chosen = [one for one in table["headlines"] if not _is_clean(one) and parse_measure(one).family != "deployed"][:_LISTED]
+    lines, named = [], dict.fromkeys(others if len(others) == 1 else ())
     for metric in chosen:
-        compared = [e for e in table["rows"] if e["measure"] == metric and e["difference"]]
-        if not compared:
+        keys = sorted((key for key in compared if key[1] == metric), key=lambda key: _quality(compared[key]), reverse=True)
+        if not keys:
             continue
-        best, reference = max(compared, key=_quality), by_cell[baseline, metric]
-        start = f"best {best['row']} {_value(best)}"
-        if _quality(reference) > _quality(best):
-            start = f"best {baseline} (the baseline) {_value(reference)}; next {best['row']} {_value(best)}"
+        best, reference = keys[0], by_cell[baseline, metric]
+        if _quality(reference) > _quality(compared[best]):
+            start = f"best {baseline} (the baseline) {_value(reference)}; next"
         else:
-            named[best["row"]] = True
-        lines.append((_name(metric), f"{start}, {difference(best)}"))
-        significant = [e for e in compared if gain(e) > 0 and (e["row"], metric) in intervals and intervals[e["row"], metric].significant]
-        if significant and best not in significant:
-            sure = max(significant, key=_quality)
-            named[sure["row"]] = True
-            lines.append((f"{_name(metric)}, largest significant gain", f"{sure['row']} {_value(sure)}, {difference(sure)}"))
-    used = set(chosen)
-    clean = next((metric for metric in table["measures"] if _is_clean(metric) and metric not in used), None)
-    candidates = [*named] or [row for row in table["order"] if row != baseline]
-    compared = [e for row in candidates if (e := by_cell.get((row, clean or ""))) and e["difference"]]
-    lines += [(_name(entry["measure"]), f"{entry['row']} {_value(entry)}, {difference(entry)}") for entry in compared]
+            start = "best"
+            named[best[0]] = None
+        lines.append((_name(metric), f"{start} {difference(best)}"))
+        gains = [key for key in keys if gain(compared[key]) > 0 and key in intervals and intervals[key].significant]
+        if gains and gains[0] != best:
+            named[gains[0][0]] = None
+            lines.append((f"{_name(metric)}, largest significant gain", difference(gains[0])))
+    clean = [metric for metric in table["measures"] if _is_clean(metric) and metric not in chosen][:1]
+    lines += [(_name(metric), difference((row, metric))) for metric in clean for row in named or others if (row, metric) in compared]
+    chosen += clean
     if not lines:
         if table["adapted"]:
             return [("Test-time adaptation", "the table has the values with and without it")]
         return [("Comparison", f"no row shares a metric and a seed with {baseline}")]
-    used |= {clean}
+    worse = [key for key, one in intervals.items() if key[1] not in chosen and one.significant and gain(compared[key]) < 0]
+    listed = {*table["measures"], *(table["details"] if len(others) == 1 else ())}
     for row in named:
-        worse = [
-            (e, one)
-            for e in table["rows"]
-            if e["row"] == row and e["measure"] in table["measures"] and e["measure"] not in used and e["difference"]
-            if (one := intervals.get((row, e["measure"]))) and one.significant and gain(e) < 0
-        ]
-        if worse:
-            texts = [f"{_name(e['measure'])} {_value(e)}, {_difference(e['measure'], difference_of(e)['mean'], one)}" for e, one in worse]
-            lines.append(("Significantly worse", f"{row}: {_list(texts)}"))
+        keys = [key for key in worse if key[0] == row and key[1] in listed]
+        texts = [f"{_name(key[1])} {_difference(key[1], difference_of(compared[key])['mean'], intervals[key])}" for key in keys]
+        if len(texts) > _LISTED:
+            texts = [*texts[:_LISTED], f"and {len(texts) - _LISTED} more"]
+        lines += [("Significantly worse", f"{row}: {'; '.join(texts)}")] if texts else []
     ratios = [f"{row} {ratio:.1f} times that of {baseline}" for row in named if (ratio := table["training_ratios"].get(row))]
     lines += [("Training time", "; ".join(ratios))] if ratios else []
-    compared = [by_cell[key] for key in intervals if key[1] in used]
-    pairs = [difference_of(e)["pairs"] for e in compared] or [1]
-    rows = len({row for row, _ in intervals})
-    over = "the seeds" if max(pairs) > 1 else "the images" if any(difference_of(e)["images"] for e in compared) else "two sets of images"
-    text = f"paired 95% intervals over {over}" if over != "two sets of images" else "unpaired 95% intervals"
-    return [*lines, _counts(table, compared, pairs, f"{text}{f', for {rows} models at once' * (rows > 1)}")]
+    shown = [entry for key, entry in compared.items() if key[1] in chosen]
+    pairs = [difference_of(entry)["pairs"] for entry in shown]
+    paired = "over the seeds" if max(pairs) > 1 else "over the images" * any(difference_of(entry)["images"] for entry in shown)
+    text = f"paired 95% intervals {paired}" if paired else "unpaired 95% intervals"
+    return [*lines, _counts(table, shown, pairs, f"{text}{f', for {len(others)} models at once' * (len(others) > 1)}")]
 
 
 def _describe(table: Table, row: str) -> list[tuple[str, str]]:
@@ -182,10 +173,6 @@ def _ends(metric: str, low: float | None, high: float | None) -> str:
 
 def _significance(one: Interval | None) -> str:
     return ", no interval" if one is None else ", significant" if one.significant else ", not significant"
-
-
-def _list(texts: Sequence[str]) -> str:
-    return "; ".join([*texts[:_LISTED], *([f"and {len(texts) - _LISTED} more"] if len(texts) > _LISTED else [])])
 
 
 def _counts(table: Table, shown: Sequence[Entry], seeds: Sequence[int], text: str) -> tuple[str, str]:

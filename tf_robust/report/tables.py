@@ -244,18 +244,7 @@ def _over_images(pairs: Sequence[tuple[Evaluation, Evaluation]], measure: str, p
 
 
 def results(table: Table, command: str, commit: str, versions: dict[str, str], date: str | None) -> dict[str, typing.Any]:
-    """Returns the table as a recorded result, for `results/**/*.json`.
-
-    Entries gain `min` and `max` over seeds, and `unverified_reference` where they are divided by a reference network's numbers that
-    were not verified.
-
-    Args:
-        table: as `aggregate` returns it.
-        command: the command that made the runs.
-        commit: of the source tree.
-        versions: {package: version}.
-        date: of the latest run, or None.
-    """
+    """Returns the table as a recorded result; entries gain `min` and `max` over seeds, and `unverified_reference`."""
     rows = [
         {
             **entry,
@@ -269,11 +258,7 @@ def results(table: Table, command: str, commit: str, versions: dict[str, str], d
 
 
 def to_frame(evaluations: Iterable[Evaluation]) -> pandas.DataFrame:
-    """Returns a data frame with one line for every run and measure.
-
-    Args:
-        evaluations: dictionaries as in `evaluation.json`.
-    """
+    """Returns a data frame with one line for every run and measure."""
     shared = ("data", "model", "method", "split", "commit")
     return pandas.DataFrame(
         [

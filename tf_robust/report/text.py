@@ -26,14 +26,7 @@ _LATEX = {
 
 
 def to_markdown(table: Table, title: str, command: str | None = None, notes: Sequence[str] = ()) -> str:
-    """Returns title, summary, command, all tables (best values in bold), the meaning of the metrics and notes as Markdown.
-
-    Args:
-        table: as `aggregate` returns it.
-        title: of the document.
-        command: the command that made the runs; None: left out.
-        notes: sentences.
-    """
+    """Returns title, summary, command, all tables (best values in bold), the meaning of the metrics and notes as Markdown."""
     parts = [f"# {title}", "\n".join(f"- {line}" for line in summary_lines(table)), *([f"```\n{command}\n```"] if command else [])]
     for section in (*sections.main(table), *sections.others(table)):
         parts += [f"## {section.heading}", _markdown(section.frame), section.caption]
@@ -61,9 +54,6 @@ def to_text(table: Table) -> str:
     """Returns a compact aligned table without details, the paper's numbers in rows of their own.
 
     A wide table has its rows and columns exchanged if that is narrower, or the headlines only.
-
-    Args:
-        table: as `aggregate` returns it.
     """
     lines = _narrowest(sections.values(table, table["measures"]).frame)
     rest = len(table["measures"]) - len(table["headlines"])
@@ -88,12 +78,7 @@ def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
 
 
 def to_latex(table: Table, title: str) -> str:
-    """Returns mean and std of every model and metric, the best in bold, the paper's in small type beneath: a `table` environment.
-
-    Args:
-        table: as `aggregate` returns it.
-        title: of the caption, plain text.
-    """
+    """Returns mean and std of every model and metric, the best in bold, the paper's in small type beneath: a `table` environment."""
     section = sections.values(table, table["measures"])
     lines = [["", *map(_escape, section.frame.columns)]]
     for name, *cells in section.frame.itertuples(name=None):
