@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import altair as alt
+import pandas
 
 from tf_robust.utils.files import atomic_file
 from tf_robust.utils.plotting import wrapped
@@ -82,9 +83,16 @@ def library() -> str:
     return vl_convert.javascript_bundle(vl_version=version).replace("</script", "<\\/script")
 
 
-def data(values: Iterable[Mapping]) -> alt.Data:
-    """Returns inline data, of which altair allows any number."""
-    return alt.Data(values=list(values))
+def records(values: Iterable[Mapping] | pandas.DataFrame) -> list[Mapping]:
+    """Returns the lines of a frame as dictionaries, None for missing values; other values unchanged."""
+    if isinstance(values, pandas.DataFrame):
+        return values.astype(object).where(values.notna(), None).to_dict("records")
+    return list(values)
+
+
+def data(values: Iterable[Mapping] | pandas.DataFrame) -> alt.Data:
+    """Returns inline data, of which altair allows any number of lines."""
+    return alt.Data(values=records(values))
 
 
 def by_row(channel: str, order: Sequence[str], shown: Iterable[str] | None = None, legend: Mapping | None = MappingProxyType({})):

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import altair as alt
 import numpy as np
+import pandas
 
 from tf_robust import metrics
 from tf_robust.evaluation.descriptions import describe
@@ -22,6 +23,7 @@ from tf_robust.report.chart import (
     finish,
     lines_by_row,
     panels,
+    records,
     row_axis,
     row_step,
     span,
@@ -30,14 +32,35 @@ from tf_robust.report.chart import (
 from tf_robust.report.formatting import spread, spread_caption
 from tf_robust.report.robustness_measures import kinds_of_robustness
 from tf_robust.report.sections import shift_pairs
-from tf_robust.report.table_types import Entry, Table
-from tf_robust.report.tables import cells, difference_intervals, difference_of, unadapted_cells
+from tf_robust.report.table_types import Table
+from tf_robust.report.tables import cells, difference_intervals, unadapted_cells
 
 _CORRUPTIONS = (
     *(f"corruptions/{name}" for name in (*metrics.BENCHMARK, *metrics.EXTRA)),
     *dict.fromkeys(f"corruptions_bar/{name}" for names in metrics.BAR.values() for name in names),
 )
 _LEAST_POINTS = 10  # at the ends of the scale of differences, so that small ones look small
+
+
+def table_frame(table: Table, unadapted: bool = False) -> pandas.DataFrame:
+    """Returns one line for each row and metric: the parts of its name, mean, ends of its spread, and difference to the baseline in points.
+
+    Args:
+        table: as `aggregate` returns it.
+        unadapted: a row that was measured with test-time adaptation alone has the names without it.
+    """
+    lines, intervals = [], difference_intervals(table)
+    for (row, metric), entry in (unadapted_cells if unadapted else cells)(table).items():
+        name, one = parse_measure(metric), intervals.get((row, metric))
+        lines.append(
+            {
+                **{"row": row, "name": metric, "family": name.family, "member": name.name, "severity": name.severity},
+                **{"mean": entry["mean"], **dict(zip(("low", "high"), spread(entry)))},
+                "points": 100 * entry["difference"]["mean"] if entry["difference"] else None,
+                **({"points_low": 100 * one.low, "points_high": 100 * one.high} if one else {"points_low": None, "points_high": None}),
+            }
+        )
+    return pandas.DataFrame(lines).sort_values("row", key=lambda rows: rows.map(table["order"].index), kind="stable")
 
 
 def of_table(table: Table) -> list[Chart]:
@@ -170,115 +193,83 @@ def _scatter(
 
 def corruption_groups(table: Table) -> Chart | None:
     """Draws bars for noise, blur, weather and digital corruptions."""
-    entries = unadapted_cells(table)
-    values = [
-        {"row": row, "group": group, "accuracy": entry["mean"], **dict(zip(("low", "high"), spread(entry)))}
-        for row in table["order"]
-        for group in metrics.GROUPS
-        if (entry := entries.get((row, f"corruptions/{group}")))
-    ]
-    if not values:
+    frame = table_frame(table, unadapted=True).rename(columns={"member": "group", "mean": "accuracy"})
+    frame = frame[frame["name"].isin([f"corruptions/{group}" for group in metrics.GROUPS])]
+    if frame.empty:
         return None
-    base = alt.Chart().encode(
-        alt.X("group:N", title=None, sort=None, axis=alt.Axis(labelAngle=0)), alt.XOffset("row:N", sort=table["order"])
-    )
-    bars = base.mark_bar().encode(
-        span(alt.Y, "accuracy", (0, 1)),
-        by_row("color", table["order"], {value["row"] for value in values}),
-        tooltip=tips(("row", "group"), ("accuracy", "low", "high")),
-    )
+    x = alt.X("group:N", title=None, sort=list(metrics.GROUPS), axis=alt.Axis(labelAngle=0))
+    base = alt.Chart().encode(x, alt.XOffset("row:N", sort=table["order"]), tooltip=tips(("row", "group"), ("accuracy", "low", "high")))
+    bars = base.mark_bar().encode(span(alt.Y, "accuracy", (0, 1)), by_row("color", table["order"], frame["row"]))
     rules = base.mark_rule(opacity=0.7).encode(span(alt.Y, "low", (0, 1), "accuracy"), y2="high")
     caption = f"Mean accuracy by group of corruptions; lines: {spread_caption(table)}."
-    return finish(alt.layer(bars, rules, data=data(values)), "groups", caption, 240)
+    return finish(alt.layer(bars, rules, data=data(frame)), "groups", caption, 240)
 
 
 def severities(table: Table) -> Chart | None:
     """Draws accuracy over at least two severities, the mean over the corruptions that all rows have."""
-    entries = unadapted_cells(table)
-    by_severity = [metric for _, metric in entries if parse_measure(metric).severity is not None]
-    rows = [row for row in table["order"] if any((row, m) in entries for m in by_severity)]
-    levels = sorted({level for m in by_severity if (level := parse_measure(m).severity) is not None})
-    names = [
-        name
-        for name in dict.fromkeys(m.rpartition("/")[0] for m in by_severity)
-        if all((row, f"{name}/{s}") in entries for row in rows for s in levels)
-    ]
-    if not names or len(levels) < 2:
+    frame = _by_severity(table, unadapted=True)
+    levels = sorted(frame["severity"].unique().tolist())
+    names = frame["name"].str.rsplit("/", n=1).str[0]
+    frame = frame[frame.groupby(names)["mean"].transform("size") == len(levels) * frame["row"].nunique()]
+    if frame.empty or len(levels) < 2:
         return None
-    values = [
-        {"row": row, "severity": s, "accuracy": float(np.mean([entries[row, f"{name}/{s}"]["mean"] for name in names]))}
-        for row in rows
-        for s in levels
-    ]
-    chart = (
-        alt.Chart(data(values))
-        .mark_line(point=True)
-        .encode(
-            alt.X("severity:Q", axis=alt.Axis(values=levels, format="d"), scale=alt.Scale(zero=False, padding=10)),
-            span(alt.Y, "accuracy", domain([value["accuracy"] for value in values])),
-            tooltip=tips(("row", "severity"), ("accuracy",)),
-            **lines_by_row(table["order"], rows),
-        )
+    means = frame.groupby(["row", "severity"], sort=False, as_index=False)["mean"].mean().rename(columns={"mean": "accuracy"})
+    chart = alt.Chart(data(means)).encode(
+        alt.X("severity:Q", axis=alt.Axis(values=levels, format="d"), scale=alt.Scale(zero=False, padding=10)),
+        span(alt.Y, "accuracy", domain(means["accuracy"])),
+        tooltip=tips(("row", "severity"), ("accuracy",)),
+        **lines_by_row(table["order"], means["row"]),
     )
-    return finish(chart, "severities", f"Accuracy over severity, the mean over {len(names)} corruptions.", 260)
+    caption = f"Accuracy over severity, the mean over {names[frame.index].nunique()} corruptions."
+    return finish(chart.mark_line(point=True), "severities", caption, 260)
 
 
 def corruption_heat_map(table: Table) -> Chart | None:
     """Draws accuracies, the mean over seeds, one panel per row: corruptions down, the measured severities across."""
-    values = [{**_cell(entry), "accuracy": entry["mean"]} for entry in _at_severities(table)]
-    if not values:
+    frame = _by_severity(table).rename(columns={"mean": "accuracy"})
+    if frame.empty:
         return None
     color = alt.Color("accuracy:Q", scale=alt.Scale(scheme="viridis", domain=[0, 1]))
-    caption = f"Accuracy by corruption and severity{_over_seeds(table, 'mean over seeds')}."
-    chart = _corruption_panels(values, color, ".2f", "datum.accuracy > 0.45 ? 'black' : 'white'", 31)
+    caption = f"Accuracy by corruption and severity{', mean over seeds' * _has_seeds(table)}."
+    chart = _corruption_panels(frame, color, ".2f", "datum.accuracy > 0.45 ? 'black' : 'white'", 31, ("accuracy",))
     return finish(chart, "corruptions", caption)
 
 
 def difference_heat_map(table: Table) -> Chart | None:
     """Draws the differences of accuracies to the baseline in percentage points, one panel per other row."""
-    values, intervals = [], difference_intervals(table)
-    for entry in _at_severities(table):
-        if entry["difference"]:
-            one = intervals.get((entry["row"], entry["measure"]))
-            ends = {"low": 100 * one.low, "high": 100 * one.high} if one else {}
-            values.append({**_cell(entry), "points": 100 * difference_of(entry)["mean"], **ends})
-    if not values:
+    frame = _by_severity(table).dropna(subset="points")
+    if frame.empty:
         return None
-    largest = max(_LEAST_POINTS, *(abs(value["points"]) for value in values))
+    largest = max(_LEAST_POINTS, float(frame["points"].abs().max()))
     color = alt.Color("points:Q", scale=alt.Scale(scheme="blueorange", reverse=True, domain=[-largest, largest]))
     caption = (
-        f"Accuracy minus that of {table['baseline']}, in percentage points{_over_seeds(table, 'mean over common seeds')}: blue is better, "
-        "orange is worse. Single cells vary more than the means over them."
+        f"Accuracy minus that of {table['baseline']}, in percentage points{', mean over common seeds' * _has_seeds(table)}: blue is "
+        "better, orange is worse. Single cells vary more than the means over them."
     )
     ink = f"abs(datum.points) > {0.6 * largest:.6g} ? 'white' : 'black'"
-    chart = _corruption_panels(values, color, "+.1f", ink, 37, ("points", "low", "high"))
+    chart = _corruption_panels(frame, color, "+.1f", ink, 37, ("points", "points_low", "points_high"))
     return finish(chart, "corruption_differences", caption)
 
 
-def _over_seeds(table: Table, text: str) -> str:
-    return f", {text}" if any(len(entry["values"]) > 1 for entry in table["rows"]) else ""
+def _has_seeds(table: Table) -> bool:
+    return any(len(entry["values"]) > 1 for entry in table["rows"])
 
 
-def _at_severities(table: Table) -> list[Entry]:
-    return [entry for entry in table["rows"] if parse_measure(entry["measure"]).severity is not None]
+def _by_severity(table: Table, unadapted: bool = False) -> pandas.DataFrame:
+    """Returns the lines of `table_frame` of single severities, with the names of their corruptions."""
+    frame = table_frame(table, unadapted).dropna(subset="severity").astype({"severity": int})
+    return frame.assign(corruption=[describe(f"{one.family}/{one.member}").name for one in frame.itertuples()])
 
 
-def _cell(entry: Entry) -> dict:
-    name = parse_measure(entry["measure"])
-    corruption = describe(f"{name.family}/{name.name}").name
-    return {"row": entry["row"], "corruption": corruption, "severity": name.severity, "name": entry["measure"]}
-
-
-def _corruption_panels(values: Sequence[dict], color: alt.Color, number: str, ink: str, width: int, numbers=("accuracy",)) -> Chart:
+def _corruption_panels(frame: pandas.DataFrame, color: alt.Color, number: str, ink: str, width: int, numbers: Sequence[str]) -> Chart:
     known = {describe(name).name: place for place, name in enumerate(_CORRUPTIONS)}
-    names = sorted({value["corruption"] for value in values}, key=lambda name: known.get(name, len(known)))
     base = alt.Chart().encode(
         alt.X("severity:O", axis=alt.Axis(labelAngle=0)),
-        alt.Y("corruption:N", title=None, sort=names),
+        alt.Y("corruption:N", title=None, sort=sorted(frame["corruption"].unique(), key=lambda name: known.get(name, len(known)))),
         tooltip=tips(("row", "corruption", "severity", "name"), numbers),
     )
     panel = _heat_map(base, color, number, ink).properties(width=alt.Step(width), height=alt.Step(17))
-    return panels(panel, values, "row", dict.fromkeys(value["row"] for value in values), 4)
+    return panels(panel, records(frame), "row", frame["row"].unique(), 4)
 
 
 def _heat_map(base: alt.Chart, color: alt.Color, number: str, ink: str) -> alt.LayerChart:
@@ -289,21 +280,19 @@ def _heat_map(base: alt.Chart, color: alt.Color, number: str, ink: str) -> alt.L
 
 def flips(table: Table) -> Chart | None:
     """Draws flip probabilities: perturbations down, rows across."""
-    measured = [(entry, parse_measure(entry["measure"])) for entry in table["rows"] if entry["measure"] in table["details"]]
-    values = [
-        {"row": entry["row"], "perturbation": name.name.replace("_", " "), "flips": entry["mean"]}
-        for entry, name in measured
-        if name.family == "flips" and not name.is_flip_rate
-    ]
-    if not values:
+    frame = table_frame(table)
+    chosen = [name for name in table["details"] if parse_measure(name).family == "flips" and not parse_measure(name).is_flip_rate]
+    frame = frame[frame["name"].isin(chosen)]
+    if frame.empty:
         return None
-    largest = max(0.1, *(value["flips"] for value in values))
-    color = alt.Color("flips:Q", scale=alt.Scale(scheme="viridis", reverse=True, domain=[0, largest]))
-    base = alt.Chart(data(values)).encode(
+    frame = frame.assign(flips=frame["mean"], perturbation=frame["member"].str.replace("_", " "))
+    largest = max(0.1, float(frame["flips"].max()))
+    base = alt.Chart(data(frame)).encode(
         alt.X("row:N", title=None, sort=table["order"], axis=alt.Axis(labelAngle=-40)),
         alt.Y("perturbation:N", title=None, sort=None),
         tooltip=tips(("row", "perturbation"), ("flips",)),
     )
+    color = alt.Color("flips:Q", scale=alt.Scale(scheme="viridis", reverse=True, domain=[0, largest]))
     chart = _heat_map(base, color, ".3f", f"datum.flips < {0.55 * largest:.6g} ? 'black' : 'white'")
     chart = chart.properties(width=alt.Step(44), height=alt.Step(18))
     return finish(chart, "flips", "How often a prediction flips from frame to frame (lower is better).")
