@@ -71,8 +71,8 @@ def write(
     """
     evaluations = list(evaluations)
     table = aggregate(evaluations, paper, baseline, per_image)
-    drawn = [*charts.of_table(table), *(figure for figure in figures if isinstance(figure, Chart))]
-    png_files = [figure for figure in figures if not isinstance(figure, Chart)]
+    drawn = [*charts.of_table(table), *(figure for figure in figures if not isinstance(figure, tuple))]
+    png_files = [figure for figure in figures if isinstance(figure, tuple)]
     for chart in (*additions.charts, *drawn):
         save_png(chart, os.path.join(folder, "figures"))
     notes = [*notes, *_mismatches(evaluations), *evaluation_notes(evaluations)]

@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import re
+import typing
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -16,7 +17,7 @@ import pandas
 from tf_robust.utils.files import atomic_file
 from tf_robust.utils.plotting import wrapped
 
-Chart = alt.TopLevelMixin
+Chart: typing.TypeAlias = alt.TopLevelMixin
 
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A900", "#808080")  # after Okabe and Ito
 _LOOKS: dict[str, Sequence] = {
@@ -104,10 +105,9 @@ def by_row(channel: str, order: Sequence[str], shown: Iterable[str] | None = Non
     names = order if shown is None else [row for row in order if row in set(shown)]
     looks = _LOOKS.get(channel)
     range_ = [looks[(i + i // cycle) % len(looks)] if looks else COLORS[i % cycle] for i in range(len(order))]
-    scale = alt.Scale(domain=order, range=range_)
-    return _CHANNELS[channel](
-        "row:N", sort=None, title=None, scale=scale, legend=None if legend is None else alt.Legend(values=names, **legend)
-    )
+    columns = WIDTH // (40 + _LETTER * max(map(len, names), default=0))
+    shown_as = None if legend is None else alt.Legend(values=names, columns=max(1, min(6, columns)), **legend)
+    return _CHANNELS[channel]("row:N", sort=None, title=None, scale=alt.Scale(domain=order, range=range_), legend=shown_as)
 
 
 def lines_by_row(order: Sequence[str], shown: Iterable[str] | None = None) -> dict:
@@ -128,7 +128,7 @@ def row_step(order: Iterable[str]) -> alt.Step:
     return alt.Step(5 + 13 * (1 + max(len(re.findall(_BETWEEN, name)) for name in order)))
 
 
-def panels(chart: Chart, values: Sequence[dict], field: str, names: Iterable[str], columns: int, width: int | None = None) -> Chart:
+def panels(chart: Chart, values: Sequence[Mapping], field: str, names: Iterable[str], columns: int, width: int | None = None) -> Chart:
     """Returns one panel for each name, the value of a field of the data; titles are broken in lines if the panel has a width."""
     titles = {name: wrapped(name, width // _LETTER) if width else name for name in names}
     for first in range(0, len(titles), columns):  # panels side by side have titles of equally many lines, or they would not be aligned

@@ -4,6 +4,7 @@ Color scales are readable with color vision deficiencies: viridis, and orange to
 table has no such metrics.
 """
 
+import typing
 from collections.abc import Mapping, Sequence
 
 import altair as alt
@@ -32,7 +33,7 @@ from tf_robust.report.chart import (
 from tf_robust.report.formatting import spread, spread_caption
 from tf_robust.report.robustness_measures import kinds_of_robustness
 from tf_robust.report.sections import shift_pairs
-from tf_robust.report.table_types import Table
+from tf_robust.report.table_types import Entry, Table
 from tf_robust.report.tables import cells, difference_intervals, unadapted_cells
 
 _CORRUPTIONS = (
@@ -127,11 +128,7 @@ def pareto(table: Table) -> Chart | None:
     points = {row: (entries[row, clean]["mean"], entries[row, robust]["mean"]) for row in both}
     front = [row for row in both if not any(np.all(np.subtract(p, points[row]) >= 0) and p != points[row] for p in points.values())]
     values = [
-        {
-            **{"row": row, "clean": x, "robust": y, "front": row in front},
-            **dict(zip(("left", "right"), spread(entries[row, clean]))),
-            **dict(zip(("low", "high"), spread(entries[row, robust]))),
-        }
+        {"row": row, "clean": x, "robust": y, "front": row in front, **_spreads(entries[row, clean], entries[row, robust])}
         for row, (x, y) in points.items()
     ]
     line = "; the dashed line joins the models that no other surpasses in both" if len(front) > 1 else ""
@@ -148,8 +145,7 @@ def shift_chart(table: Table) -> Chart | None:
         {
             **{"row": row, "data": parse_measure(shift).name},
             **{"original": entries[row, clean]["mean"], "shifted": entries[row, shift]["mean"]},
-            **dict(zip(("left", "right"), spread(entries[row, clean]))),
-            **dict(zip(("low", "high"), spread(entries[row, shift]))),
+            **_spreads(entries[row, clean], entries[row, shift]),
         }
         for clean, shift in shift_pairs(table)
         for row in table["order"]
@@ -168,6 +164,11 @@ def shift_chart(table: Table) -> Chart | None:
         f"equal. Lines: {spread_caption(table)}."
     )
     return finish(alt.layer(diagonal, *layers, data=data(values)), "shifts", caption, 340)
+
+
+def _spreads(across: Entry, down: Entry) -> dict[str, typing.Any]:
+    (left, right), (low, high) = spread(across), spread(down)
+    return {"left": left, "right": right, "low": low, "high": high}
 
 
 def _scatter(

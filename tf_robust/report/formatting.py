@@ -47,7 +47,7 @@ def difference_text(difference: Difference) -> str:
     images = difference["images"] if difference["pairs"] == 1 else None
     ends: Sequence = (images["low"], images["high"]) if images else (difference["low"], difference["high"])
     p = f", {p_text(images['p'])}" if images else ""
-    return f"{value(difference['mean'], '+')} {interval(*ends, '+')}{p}".rstrip()
+    return f"{value(difference['mean'], '+')} {interval(ends[0], ends[1], '+')}{p}".rstrip()
 
 
 def p_text(p: float) -> str:
