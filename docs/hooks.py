@@ -108,7 +108,7 @@ def _help():
 
 
 def _index():
-    return json.loads(_read("tf_robust/experiments/flag_index.json"))
+    return json.loads(_read("tf_robust.cli.flag_index.json"))
 
 
 def _table(head, rows):

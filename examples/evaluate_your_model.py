@@ -38,4 +38,4 @@ result = tfr.evaluate(model, data=options.data, subset=options.subset, evaluatio
 for measure in ("clean", "bal", "un", "nun", "corruptions/mean15", "corruptions/noise", "corruptions/blur", "corruptions/weather"):
     if measure in result.values:  # balanced sets have bal instead of clean
         print(f"{measure:20} {result.values[measure]:.3f}")
-print("Report:", result.report(os.path.join(tempfile.mkdtemp(), "report.html")))  # charts, tables and a verdict in one file
+print("Report:", result.report(os.path.join(tempfile.mkdtemp(), "report.html")))  # summary, tables and charts in one file

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from research.noisymix_theory import demonstration
 from research.noisymix_theory.demonstration import EPSILONS
-from tf_robust.report.vega import COLORS
+from tf_robust.report.chart import COLORS
 from tf_robust.utils import environment
 from tf_robust.utils.files import atomic_file, write_json
 from tf_robust.utils.plotting import save

@@ -241,5 +241,5 @@ def test_models_without_gradients_are_certified_but_not_attacked_and_compared_pe
     (chart,) = model_figures.of_certified(
         {"plain": evaluation.own_records(plain.evaluation, evaluation.read_records(f"{plain.folder}/measured.jsonl"))}
     )
-    dots = {value["radius"]: value["accuracy"] for value in chart.spec["data"]["values"] if value["kind"] == "PGD"}
+    dots = {value["radius"]: value["accuracy"] for value in chart.data.values if value["kind"] == "PGD"}
     assert dots == {0.0: plain.values["smoothed/clean"], 0.05: plain.values["smoothed/pgd/l2_0.05"]}

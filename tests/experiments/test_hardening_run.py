@@ -145,7 +145,7 @@ def test_report_and_card(hardened, tmp_path):
         card = json.load(file)
     assert card["chosen"] == result.search.choice.point.name and card["config"]["budget"] == "700steps"
     assert card["test"]["clean"] == list(result.values["clean"]) and len(card["trials"]) == len(result.search.trials)
-    assert "Worse: " in result._repr_html_() and repr(result).startswith("<Hardened: Chosen on")
+    assert "Measured on: " in result._repr_html_() and repr(result).startswith("<Hardened: Chosen on")
 
 
 @pytest.mark.slow
@@ -250,7 +250,7 @@ def test_the_command_line(start, tmp_path, capsys):
         assert text in printed, text
     assert {"harden.html", "harden.json", "figures", "proof", "trials"} <= set(os.listdir(tmp_path / "work"))
     assert ("minus that of the control: " in printed) <= ("Model:  " in printed)
-    assert ("Model:  " in printed) == os.path.exists(tmp_path / "work" / "hardened.keras") == ("Worse: " in printed)
+    assert ("Model:  " in printed) == os.path.exists(tmp_path / "work" / "hardened.keras") == ("Measured on: " in printed)
 
 
 @pytest.mark.parametrize(("model", "said"), (("hardened.keras", "on the test part"), ("other.keras", "on all of its images")))
@@ -387,7 +387,7 @@ def test_summary_says_when_little_is_gained_and_how_many_images_would_decide():
     assert "No candidate keeps the accuracy" in harden.summary(None, config)
     assert harden.summary(None, config, tried=False).startswith("Interrupted before a candidate was tried")
     start = Point(Outcome(np.ones(4, bool), np.ones(4)), 0.0)
-    assert figures.frontier(start, [], None, "noise", 0.01).spec  # of that search
+    assert figures.frontier(start, [], None, "noise", 0.01).to_dict()  # of that search
     even = {"mean": 0.02, "low": -0.01, "high": 0.05, "p": 0.3, "count": 400, "test": "paired t, max-t"}
     point = Point(Outcome(np.ones(400, bool), np.ones(400)), 0.5)
     choice = Choice(point, {**even, "mean": 0.0}, even, False, 1234, 24)

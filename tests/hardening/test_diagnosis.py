@@ -142,7 +142,7 @@ def test_images_of_new_conditions_are_compared_without_pairs(images):
     found = diagnose(predict, validation_of(*images, shift=shift), NAMES)
     row = found.rows[-1]
     correct = [classify(image) == label for image, label in zip(shift.images, shift.labels)]
-    assert "new conditions are other images" in found.grid().caption and "other images" not in EXAMPLE.grid().caption
+    assert "new conditions are other images" in found.section().caption and "other images" not in EXAMPLE.section().caption
     assert row.name == "new conditions" and row.count == 40 and row.accuracy == pytest.approx(np.mean(correct))
     assert row.difference == pytest.approx(np.mean(correct) - found.clean)
     first, second = (
@@ -210,10 +210,10 @@ def test_lines_if_nothing_breaks_the_model():
 
 
 def test_the_table_is_sorted_as_measured_and_renders():
-    grid = EXAMPLE.grid()
-    assert [label.text for label in grid.rows] == ["unchanged", *(row.name for row in EXAMPLE.rows)]
-    assert [cell.line for cell in list(grid.rows.values())[1]] == ["500", "0.400", "-0.310 [-0.360, -0.260]"]
-    assert "class dog, 0.71 -> 0.22" in grid.caption and "RMS calibration error on unchanged images: 0.083" in grid.caption
+    section = EXAMPLE.section()
+    assert [*section.frame.index] == ["unchanged", *(row.name for row in EXAMPLE.rows)]
+    assert [str(cell) for cell in section.frame.iloc[1]] == ["500", "0.400", "-0.310 [-0.360, -0.260]"]
+    assert "class dog, 0.71 -> 0.22" in section.caption and "RMS calibration error on unchanged images: 0.083" in section.caption
 
 
 def test_a_radius_that_is_no_gray_level_is_written_as_a_number(images):

@@ -44,3 +44,13 @@ def three_seeds(evaluate):
 def is_image(path):
     sample_image = np.asarray(Image.open(path).convert("L"))
     return min(sample_image.shape) > 60 and sample_image.std() > 5
+
+
+def values_of(chart):
+    """The data of a chart."""
+    return chart.data.values
+
+
+def texts_of(section):
+    """{name of a line: texts of its cells} of a table."""
+    return {name: [cell and str(cell) for cell in line] for name, *line in section.frame.itertuples(name=None)}

@@ -1,26 +1,25 @@
-"""Content of the charts, and that each becomes an image."""
+"""Content of the charts of a table, and that each becomes an image."""
 
 import json
 
 import numpy as np
 import pytest
 
-from tests.report.conftest import is_image
+from tests.report.conftest import is_image, values_of
 from tf_robust import report
-from tf_robust.report import charts, model_figures, tables, vega
+from tf_robust.report import chart as look
+from tf_robust.report import charts, model_figures, tables
 
 SEVERITIES = {f"corruptions/{name}/{s}": (index + s) / 10 for index, name in enumerate(("fog", "snow")) for s in range(1, 6)}
 GROUPS = {f"corruptions/{name}": 0.5 for name in ("noise", "blur", "weather", "digital")}
-
-
-def values(chart):
-    return chart.spec["data"]["values"]
+SEEDS, LEVELS = (0, 1), (1, 3, 5)
+NAMES = ("snow", "fog", "gaussian_noise", "saturate")
 
 
 @pytest.fixture
 def table(evaluate):
-    """Two rows with the measures of all charts, and a third with one measure of another seed."""
-    shared = {**GROUPS, **SEVERITIES, "flips/tilt": 0.1, "flips/mean": 0.1}
+    """Two rows with the metrics of all charts, and a third with one metric of another seed."""
+    shared = {**GROUPS, **SEVERITIES, "flips/tilt": 0.1, "flips/mean": 0.1, "shift/night": 0.7}
     runs = [
         evaluate("xe", 0, {"clean": 0.9, "corruptions/mean15": 0.4, **shared}),
         evaluate("a|<b>", 0, {"clean": 0.8, "corruptions/mean15": 0.6, **shared}),
@@ -29,7 +28,7 @@ def table(evaluate):
     return tables.aggregate(runs, {"xe": {"clean": [0.93, None]}})
 
 
-def test_every_chart_becomes_an_image_and_valid_json(table, three_seeds, tmp_path):
+def test_every_chart_becomes_an_image_and_valid_json(table, tmp_path):
     every_chart = [
         *charts.of_table(table),
         charts.training_curves({"xe": {"loss": [2.0, 1.0]}}),
@@ -37,46 +36,15 @@ def test_every_chart_becomes_an_image_and_valid_json(table, three_seeds, tmp_pat
         report.attack_curves({"xe": {"pgd_l2": [0.0, 0.5, np.inf]}, "fcl": {"pgd_l2": [np.inf] * 3}}),
     ]
     assert [chart.name for chart in every_chart] == [
-        "comparison",
-        "pareto",
-        "groups",
-        "severities",
-        "corruptions",
-        "corruption_differences",
-        "flips",
-        "cost",
-        "training",
-        "classes",
-        "attacks",
+        *("comparison", "pareto", "shifts", "groups", "severities", "corruptions", "corruption_differences", "flips", "cost"),
+        *("training", "classes", "attacks"),
     ]
     for chart in every_chart:
-        assert is_image(chart.save(str(tmp_path))), chart.name
-        assert "<" not in chart.embedded() and json.loads(chart.embedded())["config"]
+        assert is_image(look.save_png(chart, str(tmp_path))), chart.name
+        assert "<" not in look.embed(chart) and json.loads(look.embed(chart))["description"] == chart.description
 
 
-def test_another_process_makes_the_same_library(monkeypatch):
-    monkeypatch.setattr(vega, "_started", [])
-    assert vega._prepared() == ""
-    vega.prepare()
-    vega.prepare()
-    assert len(vega._started) == 2 and vega._prepared() == vega._prepared() == vega._bundle()
-    monkeypatch.setattr(vega, "_started", [])
-    monkeypatch.setattr(vega, "_BUNDLE", "print('incomplete'); raise SystemExit(1)")
-    vega.prepare()
-    assert vega._prepared() == ""
-
-
-@pytest.mark.parametrize("program", [vega._DRAW, "raise SystemExit(1)"])
-def test_another_process_draws_the_same_images(table, tmp_path, monkeypatch, program):
-    every_chart = charts.of_table(table)[:3]
-    monkeypatch.setattr(vega, "_started", ["a process", "its file"])
-    monkeypatch.setattr(vega, "_DRAW", program)
-    assert (len(vega._drawn(every_chart)) == 3) == (program != "raise SystemExit(1)")
-    vega.save_all(every_chart, str(tmp_path))
-    assert [(tmp_path / f"{chart.name}.png").read_bytes() for chart in every_chart] == [chart.png() for chart in every_chart]
-
-
-def test_charts_without_measures_are_left_out(three_seeds):
+def test_charts_without_metrics_are_left_out(three_seeds):
     assert [chart.name for chart in charts.of_table(tables.aggregate(three_seeds[:1]))] == ["comparison"]
     assert [chart.name for chart in charts.of_table(tables.aggregate(three_seeds))] == ["comparison", "pareto", "cost"]
     for run in three_seeds:
@@ -84,44 +52,123 @@ def test_charts_without_measures_are_left_out(three_seeds):
     assert [chart.name for chart in charts.of_table(tables.aggregate(three_seeds))] == ["comparison", "pareto"]
 
 
+def test_comparison_shows_means_stds_and_the_paper(three_seeds, evaluate):
+    table = tables.aggregate([*three_seeds, evaluate("alone", 0, {"un": 0.5})], {"xe": {"un": [0.4, None]}})
+    by_cell = {(value["row"], value["name"]): value for value in values_of(charts.comparison(table))}
+    xe = by_cell["xe", "un"]
+    np.testing.assert_allclose([xe["mean"], xe["low"], xe["high"], xe["paper"], xe["seeds"]], [0.4, 0.35, 0.45, 0.4, 3])
+    alone = by_cell["alone", "un"]
+    assert xe["start"] <= 0.35 and xe["end"] >= 0.7
+    np.testing.assert_allclose([alone["low"], alone["high"]], [0.49, 0.51])
+    assert alone["paper"] is None and ("alone", "bal") not in by_cell
+
+
+def test_panels_of_fractions_span_a_tenth(evaluate):
+    runs = [evaluate(row, 0, {"clean": x, "calibration/rms": 0.074}) for row, x in (("xe", 0.776), ("fcl", 0.781))]
+    points = {value["name"]: value for value in values_of(charts.comparison(tables.aggregate(runs)))}
+    assert points["clean"]["end"] - points["clean"]["start"] >= 0.1 - 1e-9
+    assert points["calibration/rms"]["start"] < 0.064 and points["calibration/rms"]["end"] > 0.084  # not at the edge
+
+
+def test_the_pareto_front_has_rows_that_no_other_surpasses(evaluate):
+    points = {"low": (0.5, 0.5), "left": (0.6, 0.9), "right": (0.9, 0.6), "below_right": (0.9, 0.5), "same": (0.9, 0.6)}
+    table = tables.aggregate([evaluate(row, 0, {"clean": x, "un": y}) for row, (x, y) in points.items()])
+    assert {value["row"] for value in values_of(charts.pareto(table)) if value["front"]} == {"left", "right", "same"}
+
+
+def test_pareto_axes_span_a_tenth_and_contain_the_intervals(evaluate):
+    table = tables.aggregate([evaluate("xe", 0, {"bal": 0.5, "nun": 0.781}), evaluate("fcl", 0, {"bal": 0.9, "nun": 0.776})])
+    chart = charts.pareto(table)
+    encoding = chart.to_dict()["layer"][-1]["encoding"]
+    x, y = (encoding[channel]["scale"]["domain"] for channel in "xy")
+    assert y[1] - y[0] >= 0.1 - 1e-9 and x[0] <= 0.49 and x[1] >= 0.91
+    (fcl,) = (value for value in values_of(chart) if value["row"] == "fcl")
+    np.testing.assert_allclose([fcl["left"], fcl["right"], fcl["low"], fcl["high"]], [0.89, 0.91, 0.766, 0.786])
+
+
 def test_severities_are_means_over_the_corruptions_that_all_have(table, evaluate):
-    by = {(value["row"], value["severity"]): value["accuracy"] for value in values(charts.severities(table))}
+    by = {(value["row"], value["severity"]): value["accuracy"] for value in values_of(charts.severities(table))}
     assert by["xe", 2] == pytest.approx((0.2 + 0.3) / 2) and len(by) == 10
-    odd = {measure: value for measure, value in SEVERITIES.items() if measure[-1] in "135"}
-    by = {(v["row"], v["severity"]): v["accuracy"] for v in values(charts.severities(tables.aggregate([evaluate("xe", 0, odd)])))}
+    odd = {metric: value for metric, value in SEVERITIES.items() if metric[-1] in "135"}
+    by = {(v["row"], v["severity"]): v["accuracy"] for v in values_of(charts.severities(tables.aggregate([evaluate("xe", 0, odd)])))}
     assert by == {("xe", level): pytest.approx((2 * level + 1) / 20) for level in (1, 3, 5)}
     part = tables.aggregate([evaluate("xe", 0, SEVERITIES), evaluate("fcl", 0, {m: v for m, v in SEVERITIES.items() if "fog" in m})])
-    by = {(value["row"], value["severity"]): value["accuracy"] for value in values(charts.severities(part))}
+    by = {(value["row"], value["severity"]): value["accuracy"] for value in values_of(charts.severities(part))}
     assert by["xe", 2] == pytest.approx(0.2)
+
+
+def test_a_single_severity_is_no_curve(evaluate):
+    one = tables.aggregate([evaluate("xe", 0, {metric: value for metric, value in SEVERITIES.items() if metric.endswith("3")})])
+    assert charts.severities(one) is None
+
+
+def test_charts_of_corruptions_have_the_adapted_model(evaluate):
+    names = ("corruptions/noise", "corruptions/fog/1", "corruptions/fog/3")
+    runs = [evaluate("float", 0, dict(zip(names, (0.5, 0.6, 0.4))))]
+    runs.append(evaluate("model, adapted", 0, dict(zip((f"adapted/{name}" for name in names), (0.7, 0.8, 0.6)))))
+    table = report.aggregate([*runs, evaluate("float", 1, {"adapted/corruptions/noise": 0.1})])  # a row with both: without
+    assert [value["accuracy"] for value in values_of(charts.corruption_groups(table))] == [0.5, 0.7]
+    points = {(value["row"], value["severity"]): value["accuracy"] for value in values_of(charts.severities(table))}
+    assert points == {("float", 1): 0.6, ("float", 3): 0.4, ("model, adapted", 1): 0.8, ("model, adapted", 3): 0.6}
+
+
+@pytest.fixture
+def accuracies():
+    return np.random.RandomState(0).rand(2, len(SEEDS), len(NAMES), len(LEVELS))
+
+
+@pytest.fixture
+def corrupted(evaluate, accuracies):
+    runs = [
+        evaluate(
+            row,
+            seed,
+            {f"corruptions/{name}/{level}": accuracies[r, s, n, k] for n, name in enumerate(NAMES) for k, level in enumerate(LEVELS)},
+        )
+        for r, row in enumerate(("xe", "a|<b>"))
+        for s, seed in enumerate(SEEDS)
+    ]
+    return tables.aggregate(runs)
+
+
+def test_cells_are_means_over_seeds_of_the_measured_severities(corrupted, accuracies):
+    chart = charts.corruption_heat_map(corrupted)
+    cells = {(v["row"], v["name"]): v["accuracy"] for v in values_of(chart)}
+    assert len(cells) == 2 * len(NAMES) * len(LEVELS)
+    assert cells["a|<b>", "corruptions/fog/3"] == pytest.approx(accuracies[1, :, 1, 1].mean())
+    assert cells["xe", "corruptions/saturate/5"] == pytest.approx(accuracies[0, :, 3, 2].mean())
+    assert {v["severity"] for v in values_of(chart)} == set(LEVELS)
+    y = chart.to_dict()["spec"]["layer"][0]["encoding"]["y"]
+    assert y["sort"] == ["Gaussian noise", "Snow", "Fog", "Saturate"]  # as in the benchmark
+
+
+def test_differences_are_in_points_on_a_symmetric_scale(corrupted, accuracies, evaluate):
+    chart = charts.difference_heat_map(corrupted)
+    cells = {(v["row"], v["name"]): v["points"] for v in values_of(chart)}
+    assert {row for row, _ in cells} == {"a|<b>"}
+    expected = 100 * (accuracies[1] - accuracies[0]).mean(axis=0)
+    np.testing.assert_allclose([cells["a|<b>", f"corruptions/{name}/3"] for name in NAMES], expected[:, 1])
+    small = charts.difference_heat_map(
+        tables.aggregate([evaluate(row, 0, {"corruptions/fog/1": v}) for row, v in (("xe", 0.5), ("a", 0.51))])
+    )
+    domains = [one.to_dict()["spec"]["layer"][0]["encoding"]["color"]["scale"]["domain"] for one in (chart, small)]
+    np.testing.assert_allclose(domains, [[-np.abs(expected).max(), np.abs(expected).max()], [-10, 10]])
+
+
+def test_no_severities_no_heat_map(evaluate):
+    table = tables.aggregate([evaluate("xe", 0, {"clean": 0.5, "corruptions/fog": 0.4})])
+    assert charts.corruption_heat_map(table) is charts.difference_heat_map(table) is charts.flips(table) is None
+    one = tables.aggregate([evaluate("xe", 0, {"corruptions/fog/1": 0.4})])
+    assert charts.corruption_heat_map(one) is not None and charts.difference_heat_map(one) is None
 
 
 def test_legends_name_the_rows_that_a_chart_has(evaluate):
     noise = {"corruptions/noise": 0.3, **SEVERITIES}
     three = tables.aggregate([evaluate("xe", 0, noise), evaluate("clean_only", 0, {"clean": 0.5}), evaluate("fcl", 0, noise)])
-    bars, lines = charts.corruption_groups(three).spec["layer"][0]["encoding"], charts.severities(three).spec["encoding"]
+    bars = charts.corruption_groups(three).to_dict()["layer"][0]["encoding"]
+    lines = charts.severities(three).to_dict()["encoding"]
     for encoding in (bars["color"], lines["color"], lines["strokeDash"]):
         assert encoding["legend"]["values"] == ["xe", "fcl"] and encoding["scale"]["domain"] == three["order"]
-
-
-def test_a_single_severity_is_no_curve(evaluate):
-    one = tables.aggregate([evaluate("xe", 0, {measure: value for measure, value in SEVERITIES.items() if measure.endswith("3")})])
-    assert charts.severities(one) is None
-
-
-def test_curves_of_distances_rise_by_one_image_a_distance():
-    (panel,) = report.attack_curves({"xe": {"pgd_l2": [0.3, 0.0, np.inf, 0.1]}}).spec["concat"]
-    assert [(v["size"], v["misclassified"]) for v in panel["data"]["values"]] == [(0.0, 0.25), (0.0, 0.25), (0.1, 0.5), (0.3, 0.75)]
-    assert panel["data"]["values"][0]["median"] == pytest.approx(0.2)
-    with pytest.raises(ValueError, match="Received: none"):
-        report.attack_curves({})
-
-
-def test_curves_can_be_compared_in_panels_of_some_rows():
-    models = {"xe": {"pgd_l2": [0.3], "plb_l2": [0.2]}, "fcl": {"pgd_l2": [0.5]}, "nfm": {"pgd_l2": [0.1]}}
-    chart = report.attack_curves(models, {"one": ["xe", "fcl"], "two": ["fcl", "missing"], "none": ["missing"]})
-    rows = {panel["title"]: list(dict.fromkeys(v["row"] for v in panel["data"]["values"])) for panel in chart.spec["concat"]}
-    assert rows == {"one, pgd_l2": ["xe", "fcl"], "one, plb_l2": ["xe"], "two, pgd_l2": ["fcl"], "two, plb_l2": []}
-    assert len({str(panel["encoding"]["color"]) for panel in chart.spec["concat"]}) == 1  # a row looks the same in all
 
 
 @pytest.mark.parametrize(
@@ -138,27 +185,21 @@ def test_curves_can_be_compared_in_panels_of_some_rows():
     ],
 )
 def test_axes_do_not_exaggerate_differences(numbers, fractions, expected):
-    np.testing.assert_allclose(vega.domain(numbers, fractions), expected)
+    np.testing.assert_allclose(look.domain(numbers, fractions), expected)
 
 
 def test_rows_look_different_up_to_32():
-    looks = vega.lines_by_row([str(i) for i in range(32)])
-    assert len(set(zip(*(map(str, looks[channel]["scale"]["range"]) for channel in ("color", "strokeDash"))))) == 32
-
-
-def test_page_dependent_values_are_filled_in_for_images_but_not_in_data():
-    part = {"width": "container", "mark": [{"color": "currentColor"}], "data": {"values": [{"row": "container"}]}}
-    assert vega._standalone(part) == {"width": 640, "mark": [{"color": "#1d2329"}], "data": {"values": [{"row": "container"}]}}
+    order = [str(i) for i in range(32)]
+    for second in ("strokeDash", "shape"):
+        looks = [look.by_row(channel, order).to_dict()["scale"]["range"] for channel in ("color", second)]
+        assert len({str(pair) for pair in zip(*looks)}) == 32
 
 
 def test_histograms_refuse_other_counts_than_classes():
     with pytest.raises(ValueError, match="Expected 2 counts.*'train'. Received: 3"):
         charts.class_histogram({"train": np.array([1, 2, 3])}, ["cat", "dog"])
-    scales = [
-        charts.class_histogram({"train": np.array(counts)}, "ab").spec["spec"]["encoding"]["y"]["scale"]["type"]
-        for counts in ([5, 5], [100, 0])
-    ]
-    assert scales == ["linear", "symlog"]
+    found = [charts.class_histogram({"train": np.array(counts)}, "ab").to_dict() for counts in ([5, 5], [100, 0])]
+    assert [spec["spec"]["encoding"]["y"]["scale"]["type"] for spec in found] == ["linear", "symlog"]
 
 
 def test_training_curves_of_a_long_training_show_validation_at_its_epochs(tmp_path):
@@ -169,25 +210,35 @@ def test_training_curves_of_a_long_training_show_validation_at_its_epochs(tmp_pa
         (tmp_path / row / "history.json").write_text(json.dumps(epochs))
     folders = {"xe": ("xe", "fcl"), "fcl": ("moved", "fcl"), "missing": ("moved", "missing")}
     (chart,) = model_figures.of_training({row: [str(tmp_path / name) for name in names] for row, names in folders.items()})
-    points = [(v["row"], v["quantity"], v["epoch"], v["value"]) for v in values(chart)]
+    points = [(v["row"], v["quantity"], v["epoch"], v["value"]) for v in values_of(chart)]
     assert [one for one in points if one[1] == "val_accuracy"] == [
         ("xe", "val_accuracy", 3, 0.5),
         ("xe", "val_accuracy", 6, 0.75),
         ("fcl", "val_accuracy", 3, 0.5),
     ]
     assert [one[3] for one in points if one[:2] == ("xe", "total")] == [2.0 - epoch / 10 for epoch in range(6)]
-    assert {v["quantity"]: v["sparse"] for v in values(chart)} == {"total": False, "val_accuracy": True}
+    assert {v["quantity"]: v["sparse"] for v in values_of(chart)} == {"total": False, "val_accuracy": True}
     with pytest.raises(ValueError, match="Received rows: \\['xe'\\]"):
         charts.training_curves({"xe": {}})
 
 
-def test_titles_of_panels_are_as_wide_as_the_panels():
+def test_every_panel_finds_its_values():
     name = "a_model_of_a_long_name, before scaling: " + "very " * 9
     names = [name, "short", "next row"]
-    values = [{"model": name, "x": 0} for name in names]
-    spec = vega.panels(values, "model", names, {"width": 190}, 2)
-    lines, *others = (title.split("\n") for title in spec["facet"]["sort"])
-    assert " ".join(lines) == name.strip() and 1 < len(lines) and max(map(len, lines)) <= 190 // 6
-    assert others == [[""] * (len(lines) - 1) + ["short"], ["next row"]]  # as many lines as the panel beside it
-    assert [value["model"] for value in spec["data"]["values"]] == spec["facet"]["sort"]  # each panel finds its values
-    assert vega.panels(values, "model", names, {"width": {"step": 20}}, 2)["facet"]["sort"] == names
+    chart = look.panels(charts.alt.Chart().mark_point(), [{"model": one, "x": 0} for one in names], "model", names, 2, 190)
+    titles = chart.to_dict()["facet"]["sort"]
+    first = titles[0].split("\n")
+    assert " ".join(first) == name.strip() and max(map(len, first)) <= 190 // 6
+    assert titles[1:] == ["\n" * (len(first) - 1) + "short", "next row"]  # as many lines as the panel beside it
+    assert [value["model"] for value in values_of(chart)] == titles
+
+
+def test_values_in_the_names_of_points_are_shown():
+    import altair as alt
+    import vl_convert
+
+    names = ["contrastive_gaussian_weight=0.008,temperature=0.5", "PGD, 4 steps", "a_name_of_some_length"]
+    chart = alt.Chart(look.data({"row": name} for name in names)).mark_point().encode(look.row_axis(names, 22))
+    svg = vl_convert.vegalite_to_svg(chart.properties(height=look.row_step(names)).to_dict())
+    assert all(f">{text}</t" in svg for text in ("…gaussian_weight=0.008", "temperature=0.5", "PGD, 4 steps", "a_name_of_some_length"))
+    assert look.row_step(names).step == 31 and look.row_step(names[1:]).step == 18

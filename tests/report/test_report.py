@@ -3,7 +3,7 @@ import re
 import pytest
 
 from tf_robust import report
-from tf_robust.report import charts, vega
+from tf_robust.report import chart, charts
 from tf_robust.utils.files import read_json
 
 SETTINGS = {"title": "A <b>title</b>", "command": "python x --a='<&>'", "commit": "abc"}
@@ -35,15 +35,16 @@ def test_results_can_be_read_back(folder):
 def test_html_is_escaped_and_self_contained(folder):
     text = (folder / "report.html").read_text()
     assert "A &lt;b&gt;title&lt;/b&gt;" in text and "&lt;script&gt;" in text and "&lt;&amp;&gt;" in text
-    text = text.replace(vega.library(), "")
+    text = text.replace(chart.library(), "")
     assert "<script>alert" not in text and "<b>" not in text and "http" not in text
     assert all(source.startswith("data:") for source in re.findall(r'(?:src|href)="([^"]*)', text))
     assert 'name="viewport"' in text and "prefers-color-scheme: dark" in text
 
 
-def test_html_has_verdict_values_and_differences(folder, three_seeds):
-    text = (folder / "report.html").read_text().replace("&nbsp;", " ")
-    assert all(f"<p>{sentence}</p>" in text for sentence in report.verdict_sentences(report.aggregate(three_seeds)))
+def test_html_has_summary_values_and_differences(folder, three_seeds):
+    text = (folder / "report.html").read_text().replace("\xa0", " ")
+    lines = report.summarize(report.aggregate(three_seeds))
+    assert all(f"<dt>{label}</dt><dd>{numbers}</dd>" in text for label, numbers in lines)
     heading = 'data-heading="Uniform noise (UN)"'
     assert f'<td {heading} data-value="0.4"><span>0.400 <small>± 0.050</small> <small>paper 0.400 ± 0.030</small></span></td>' in text
     assert f'<td {heading} data-value="0.25"><span>▲ +0.250 <small>[+0.126, +0.374]</small></span></td>' in text
@@ -53,7 +54,7 @@ def test_html_has_verdict_values_and_differences(folder, three_seeds):
 def test_html_explains_the_measures_that_it_shows(folder):
     text = (folder / "report.html").read_text()
     assert '<th scope="col" title="Accuracy on images with uniform noise' in text and "Name in files and flags: un" in text
-    legend = text.split("What the measures mean")[1]
+    legend = text.split("<h2>Metrics</h2>")[1]
     assert "<dt>Uniform noise (UN) <code>un</code></dt><dd>Accuracy on images with uniform noise" in legend
     assert "<code>bal</code>" in legend and "<code>nun</code>" not in legend
 
@@ -65,7 +66,7 @@ def test_runs_are_counted(folder):
 
 def test_html_escapes_names_of_rows_and_measures(evaluate):
     table = report.aggregate([evaluate("<i>", 0, {"<u>": 0.5}), evaluate("b", 0, {"<u>": 0.4})])
-    text = report.to_html(table, "t", None, charts.of_table(table), [], {}).replace(vega.library(), "")
+    text = report.to_html(table, "t", charts=charts.of_table(table)).replace(chart.library(), "")
     assert "<i>" not in text and "<u>" not in text and "&lt;i&gt;" in text
 
 

@@ -3,7 +3,7 @@ import pytest
 import scipy.stats
 
 from tf_robust import report
-from tf_robust.report import formatting, grids, markdown, tables
+from tf_robust.report import formatting, sections, tables
 from tf_robust.report.measure_order import kinds_of_robustness
 
 PAPER = {"xe": {"un": [0.41, 0.02]}, "unknown": {"un": [0.5, None]}}
@@ -140,7 +140,7 @@ def test_measures_of_a_family_stand_together_and_shared_ones_are_compared(evalua
     stronger = {**black, "robust/transfer/l2_0.5": 0.2, "robust/square/linf_0.1": 0.1}
     rows = [evaluate("int8", 0, stronger), evaluate("other", 0, stronger)]
     assert kinds_of_robustness(tables.aggregate(rows))["attacks"] == "robust/transfer/l2_0.5"  # lower than Square in the same ball
-    assert [label.measure for label in grids.differences(table).columns] == ["clean", "robust/transfer/l2_0.5", "corruptions/mean15"]
+    assert [*sections.differences(table).metrics.values()] == ["clean", "robust/transfer/l2_0.5", "corruptions/mean15"]
 
 
 def test_a_frame_has_one_row_for_every_run_and_measure(evaluate):
@@ -190,7 +190,7 @@ def correctness(count, of, first=0):
 
 
 def test_one_seed_is_compared_image_by_image(evaluate):
-    """1,500 images, 0.033 apart: the intervals overlap, but McNemar's test is significant."""
+    """1,500 images, 0.033 apart: the intervals overlap, but the difference is significant."""
     xe, fcl = correctness(1100, 1500), correctness(1100, 1500)
     fcl[:249], fcl[1100:1299] = False, True  # 249 lost, 199 gained
     runs = [evaluate(row, 0, {"bal": values.mean()}) for row, values in (("xe", xe), ("fcl", fcl))]
@@ -198,14 +198,15 @@ def test_one_seed_is_compared_image_by_image(evaluate):
         run["rows"][0].update(low=run["rows"][0]["value"] - 0.022, high=run["rows"][0]["value"] + 0.022)
     before = tables.aggregate(runs)
     entry = tables.cells(before)["fcl", "bal"]
-    assert not tables.is_clear(before, entry) and entry["difference"]["images"] is None
+    assert entry["difference"]["images"] is None
     table = tables.aggregate(runs, per_image=per_image({("xe", 0): {"bal": xe}, ("fcl", 0): {"bal": fcl}}))
     entry = tables.cells(table)["fcl", "bal"]
-    assert entry["difference"]["images"]["p"] == pytest.approx(scipy.stats.binomtest(199, 448).pvalue) and tables.is_clear(table, entry)
+    assert entry["difference"]["images"]["p"] == pytest.approx(scipy.stats.binomtest(199, 448).pvalue)
+    assert tables.difference_intervals(table)["fcl", "bal"].significant
     assert entry["difference"]["images"]["mean"] == pytest.approx(entry["difference"]["mean"]) == pytest.approx(-50 / 1500)
     assert formatting.difference_text(entry["difference"]) == "-0.033 [-0.061, -0.006], p = 0.021"
-    assert "McNemar" in formatting.clear_note(table) and "McNemar" not in formatting.clear_note(before)
-    assert "weaker test, where per-image results of the same images are missing" in formatting.clear_note(before)
+    captions = [sections.differences(one).caption for one in (table, before)]
+    assert ["McNemar" in caption for caption in captions] == [True, False] and "Newcombe" in captions[1]
 
 
 def test_other_images_are_not_paired(evaluate):
@@ -216,22 +217,25 @@ def test_other_images_are_not_paired(evaluate):
     assert tables.cells(tables.aggregate(runs, per_image=lambda e, _: values[e["row"]]))["fcl", "un"]["difference"]["images"] is None
 
 
-def test_over_seeds_both_the_seeds_and_the_images_decide(three_seeds):
+def test_over_several_seeds_the_seeds_decide(three_seeds):
     random = np.random.RandomState(0)
+    values = {("xe", seed): {"bal": random.rand(5) < 0.91, "un": random.rand(5) < 0.4} for seed in range(3)}
+    values |= {("fcl", seed): {"bal": random.rand(5) < 0.91, "un": random.rand(5) < 0.65} for seed in range(3)}
+    table = tables.aggregate(three_seeds, per_image=per_image(values))
+    entry = tables.cells(table)["fcl", "un"]
+    means = {row: np.mean([values[row, seed]["un"] for seed in range(3)], axis=0) for row in ("xe", "fcl")}
+    assert entry["difference"]["images"]["p"] == pytest.approx(scipy.stats.ttest_rel(means["fcl"], means["xe"]).pvalue)
+    intervals = tables.difference_intervals(table)
+    expected = scipy.stats.ttest_rel([0.60, 0.65, 0.70], [0.40, 0.35, 0.45]).confidence_interval()
+    assert intervals["fcl", "un"] == (pytest.approx(expected.low), pytest.approx(expected.high), True)
+    assert not intervals["fcl", "bal"].significant
 
-    def of(count):
-        values = {("xe", seed): {"bal": random.rand(count) < 0.91, "un": random.rand(count) < 0.4} for seed in range(3)}
-        return {**values, **{("fcl", seed): {"bal": random.rand(count) < 0.91, "un": random.rand(count) < 0.65} for seed in range(3)}}
 
-    for count, clear in ((200, True), (5, False)):
-        values = of(count)
-        table = tables.aggregate(three_seeds, per_image=per_image(values))
-        entry = tables.cells(table)["fcl", "un"]
-        means = {row: np.mean([values[row, seed]["un"] for seed in range(3)], axis=0) for row in ("xe", "fcl")}
-        assert entry["difference"]["images"]["p"] == pytest.approx(scipy.stats.ttest_rel(means["fcl"], means["xe"]).pvalue)
-        assert tables.is_clear(table, entry) == clear == (entry["difference"]["images"]["p"] < 0.05)
-        assert not tables.is_clear(table, tables.cells(table)["fcl", "bal"])  # by the seeds
-    assert "the interval over seeds excludes 0 and a paired test" in formatting.clear_note(table)
+def test_intervals_hold_for_all_rows_at_once(three_seeds, evaluate):
+    runs = [*three_seeds, *(evaluate("nfm", seed, {"un": value}) for seed, value in enumerate((0.5, 0.4, 0.6)))]
+    found = tables.difference_intervals(tables.aggregate(runs))["fcl", "un"]
+    expected = scipy.stats.ttest_rel([0.60, 0.65, 0.70], [0.40, 0.35, 0.45]).confidence_interval(1 - 0.05 / 2)
+    assert found[:2] == pytest.approx((expected.low, expected.high))
 
 
 def test_unverified_flip_rates_are_marked(evaluate):
@@ -241,15 +245,15 @@ def test_unverified_flip_rates_are_marked(evaluate):
     table = tables.aggregate(runs, {"xe": {"flips/mfr": [0.58, None], "flips/rate/tilt": [0.569, None]}})
     assert table["measures"][:2] == ["flips/mean", "flips/mfr"] and table["details"] == ["flips/tilt", "flips/rate/tilt"]
     assert table["unverified"] == dict.fromkeys(["flips/mfr", "flips/mfr_without_noise", "flips/rate/tilt"], "recalled")
-    text = markdown.to_markdown(table, "T")
+    text = report.to_markdown(table, "T")
     assert "| Mean flip rate (mFR) † |" in text and "| Flip rate, tilt † | 0.700 (paper 0.569) | 0.700 |" in text
     assert "| Mean flip probability (mFP) |" in text
     assert "† Divided by a reference network's numbers that were not verified (recalled)." in text
-    assert "(mFR) †" in markdown.to_text(table) and markdown.to_text(table).endswith("(recalled).")
-    page = report.to_html(table, "t", None, [], [], {})
+    assert "(mFR) †" in report.to_text(table) and report.to_text(table).endswith("(recalled).")
+    page = report.to_html(table, "t")
     assert "Flip rate, tilt †</th>" in page and "0.700 <small>paper 0.569</small>" in page
     assert r"(mFR) \dag{}" in report.to_latex(table, "t")
     recorded = {(row["row"], row["measure"]): row for row in tables.results(table, "c", "x", {}, "")["rows"]}
     assert recorded["xe", "flips/mfr"]["unverified_reference"] and "unverified_reference" not in recorded["xe", "flips/mean"]
     verified = [{**run, "card": {"data": {}, "flips": {}, "flip_rates": {**part, "verified": True}}} for run in runs]
-    assert not tables.aggregate(verified)["unverified"] and "†" not in markdown.to_markdown(tables.aggregate(verified), "T")
+    assert not tables.aggregate(verified)["unverified"] and "†" not in report.to_markdown(tables.aggregate(verified), "T")

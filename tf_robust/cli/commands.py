@@ -30,7 +30,8 @@ from tf_robust.hardening.result import HARDENED
 from tf_robust.hardening.trainable import check_format
 from tf_robust.integrations import storage, tracking
 from tf_robust.integrations.launchers import launcher_of
-from tf_robust.report import baseline, comparison, vega
+from tf_robust.report import baseline, comparison
+from tf_robust.report.chart import save_png
 from tf_robust.report.evaluated_model import EvaluatedModel
 from tf_robust.runs import costs, scheduler, suite_means
 from tf_robust.runs import suite as suites
@@ -205,7 +206,6 @@ def _evaluate(model, options, argv, check):
     check("", config, deployed=False)
     path = os.path.join(folder, "evaluation.json")
     earlier = read_json(path) if os.path.exists(path) else {}
-    vega.prepare()
     if model.run:
         _copy_records(model.run, folder)
     if launcher := launcher_of(options["launcher"], options["launcher_options"], folder):
@@ -278,11 +278,10 @@ def harden(options: Options, argv: Sequence[str]) -> None:
     check_format(options["saved_model"])
     name = f"{folder_name(options['data'])}-{row_name(options['saved_model'])}-{folder_name(options['target'])}"
     folder = options["workdir"] or os.path.join("runs", "hardened", name)
-    vega.prepare()
     hardened = hardening.harden(model.load(), model.data, config, folder)
     if hardened.evaluations:
         print(f"\nReport: {hardened.report(os.path.join(folder, 'harden.html'), command(*argv))}")
-    hardened.frontier().save(os.path.join(folder, "figures"))
+    save_png(hardened.frontier(), os.path.join(folder, "figures"))
     if hardened.changed:
         interface = hardened.trainable.classifier.interface
         print(

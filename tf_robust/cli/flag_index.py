@@ -150,6 +150,4 @@ if __name__ == "__main__":
     import tensorflow_datasets as tfds
 
     _write("tf_robust.cli", _FILE, generate())
-    _write(
-        "tf_robust.data", "tfds_names.json", {"version": tfds.__version__, "names": tfds.list_builders(with_community_datasets=False)}
-    )
+    _write("tf_robust.data", "tfds_names.json", {"version": tfds.__version__, "names": tfds.list_builders(with_community_datasets=False)})

@@ -9,7 +9,7 @@ from tf_robust.configs import PATH_FLAGS
 from tf_robust.evaluation.evaluation_data import EvaluationData
 from tf_robust.integrations import tracking
 from tf_robust.integrations.launchers import Launcher
-from tf_robust.report import comparison, vega
+from tf_robust.report import comparison
 from tf_robust.runs import scheduler
 from tf_robust.runs.locations import folder_name
 from tf_robust.runs.run import Run
@@ -74,7 +74,6 @@ def complete_and_report(
     Raises:
         ValueError: a run failed; the message names all failures. The others are reported first.
     """
-    vega.prepare()
 
     def show(complete: Sequence[dict]) -> None:
         notes = [*table.get("notes", ()), f"{len(complete)} of {len(runs)} runs are complete. Reload this page when others are."]
@@ -110,7 +109,7 @@ def report(
     next_commands: Mapping[str, str],
     argv: Sequence[str],
 ) -> None:
-    """Writes and prints a report, its verdict last.
+    """Writes and prints a report, its summary last.
 
     Args:
         workdir: of the report.
@@ -130,7 +129,7 @@ def report(
     if len(present) > _LISTED:
         print(f"         and {len(present) - _LISTED} more")
     print_commands(next_commands)
-    comparison.print_verdict(written)
+    comparison.print_summary(written)
 
 
 def report_by_data(

@@ -112,9 +112,7 @@ def _load(name):
     try:
         import datasets
     except ImportError as error:
-        raise ValueError(
-            f"Expected the package datasets for data={name}. Not installed. Try: pip install 'tf_robust[datasets]'"
-        ) from error
+        raise ValueError(f"Expected the package datasets for data={name}. Not installed. Try: pip install 'tf_robust[datasets]'") from error
     path = path_of(name)
     saved = any(os.path.exists(os.path.join(path, file)) for file in ("dataset_dict.json", "state.json"))
     try:

@@ -264,10 +264,10 @@ _noise = partial(Metric, evaluations=("noise",), change="noise", card="noise")
 _corruption = partial(Metric, evaluations=("corruptions",), change="corruptions", detail=True)
 
 
-def _corrupted(pattern: str, *args, members: Iterable[str] = metrics.BENCHMARK, options: Iterable[Option] = (), **kwargs) -> Metric:
+def _corrupted(*args, members: Iterable[str] = metrics.BENCHMARK, options: Iterable[Option] = (), **kwargs) -> Metric:
     """A metric that needs several corruptions."""
     needed = (*options, *map(_unless_chosen, members))
-    return Metric(pattern, *args, evaluations=("corruptions",), change="corruptions", options=needed, **kwargs)
+    return dataclasses.replace(Metric(*args, **kwargs), evaluations=("corruptions",), change="corruptions", options=needed)
 
 
 _bar = partial(Metric, evaluations=("corruptions_bar",), change="corruptions")

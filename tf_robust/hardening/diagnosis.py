@@ -16,7 +16,7 @@ from tf_robust.evaluation import scoring
 from tf_robust.hardening import small_changes
 from tf_robust.hardening.target import GROUPS, NOISE_SETS, ValidationSet, correct, pairs_of, predicted, versions
 from tf_robust.report.formatting import interval
-from tf_robust.report.grids import Cell, Grid, Label
+from tf_robust.report.sections import Cell, Section, frame_of, number
 
 MOST_IMAGES = 500
 ATTACKED_IMAGES = 100
@@ -126,21 +126,19 @@ class Diagnosis:
         others = "".join(f"; {text}" for text in others)
         return [*lines, f"Under {self.worst} class {first} ({falling[0].count} images), falls most{others}."]
 
-    def grid(self) -> Grid:
+    def section(self) -> Section:
         """Returns the table for a report."""
-        columns = [Label("images"), Label("accuracy"), Label("difference")]
-        count = Cell(f"{self.count:,}", "", f"{self.count:,}", self.count)
-        rows: dict[Label, list[Cell | None]] = {Label("unchanged"): [count, _number(self.clean), None]}
+        lines: dict[str, list[Cell | None]] = {"unchanged": [number(self.count), number(self.clean), None]}
         for row in self.rows:
-            difference = Cell(f"{row.difference:+z.3f}", interval(row.low, row.high, "+"), f"{row.difference:+z.3f}", row.difference)
-            images = Cell(f"{row.count:,}", "", f"{row.count:,}", row.count)
-            rows[Label(row.name)] = [images, _number(row.accuracy), difference]
+            difference = Cell(row.difference, f"{row.difference:+z.3f}", interval(row.low, row.high, "+"))
+            lines[row.name] = [number(row.count), number(row.accuracy), difference]
         other = "; those of new conditions are other images" if any(row.kind == _SHIFT for row in self.rows) else ""
         caption = (
             "The model as it was given, on validation images; an image has one corruption of a family. Differences to the same images "
             f"unchanged, with 95% intervals, paired per image{other}. RMS calibration error on unchanged images: {self.calibration:.3f}."
         )
-        return Grid("Diagnosis", "change", columns, rows, " ".join([caption, *self._class_lines()]))
+        frame = frame_of("change", lines, ("images", "accuracy", "difference"))
+        return Section("Diagnosis", frame, " ".join([caption, *self._class_lines()]))
 
 
 def diagnose(
@@ -221,7 +219,3 @@ def _radius(radius):
     """The radius as a fraction of 255 gray levels if it is one."""
     levels = radius * 255
     return f"{round(levels)}/255" if abs(levels - round(levels)) < 1e-6 and levels > 0.5 and radius < 0.3 else f"{radius:g}"
-
-
-def _number(value):
-    return Cell(f"{value:.3f}", "", f"{value:.3f}", value)

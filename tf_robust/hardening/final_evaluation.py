@@ -17,7 +17,7 @@ from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.result import HARDENED, START
 from tf_robust.hardening.trainable import TrainableModel
 from tf_robust.report import gains
-from tf_robust.report.html import Image
+from tf_robust.report.page import Image
 from tf_robust.saved_models import loading
 from tf_robust.utils.files import write_json
 

@@ -201,8 +201,8 @@ def _control_note(search, choice, compared):
     if not choice or not choice.helps:
         return [note]
     more = gain(choice.point, point, distinct(compared))
-    separated = more["low"] is not None and more["low"] > 0
-    return [f"{note} Target of the chosen model minus that of the control: {_difference(more)}{', not separated' * (not separated)}."]
+    significant = more["low"] is not None and more["low"] > 0
+    return [f"{note} Target of the chosen model minus that of the control: {_difference(more)}{', not significant' * (not significant)}."]
 
 
 def _difference(paired):

@@ -17,8 +17,8 @@ from tf_robust.hardening.diagnosis import Diagnosis
 from tf_robust.hardening.trainable import TrainableModel
 from tf_robust.hardening.trials import Trial
 from tf_robust.report import comparison
-from tf_robust.report.changes import change_sentences, changes, further_changes
-from tf_robust.report.html import Image
+from tf_robust.report.page import Image
+from tf_robust.report.sections import changes
 from tf_robust.utils.files import read_json, write_json
 
 START, HARDENED = "start", "hardened"
@@ -112,8 +112,8 @@ class Hardened:
 
     @property
     def sentences(self) -> list[str]:
-        """What got worse and what got better on the test images."""
-        return change_sentences(self._table()) if len(self.evaluations) > 1 else []
+        """The summary of the final evaluation, on test images."""
+        return report.summary_lines(self._table()) if len(self.evaluations) > 1 else []
 
     @property
     def recipe(self) -> str:
@@ -198,13 +198,13 @@ class Hardened:
         table, name = self._table(), os.path.basename(self.trainable.classifier.path)
         search = self.search
         trials = figures.trials_table(search.start, search.trials, search.choice, self.config.max_clean_loss)
-        grids = [search.diagnosis.grid(), trials, further_changes(table)]
+        first, *further = changes(table) if len(self.evaluations) > 1 else [None]
         additions = report.Additions(
-            sentences=[*self.sentences, *self.notes],
-            first=changes(table),
+            lines=self.notes,
+            first=first,
             charts=[self.frontier()],
             images=self._images,
-            tables=[grid for grid in grids if grid],
+            tables=[search.diagnosis.section(), trials, *further],
             code=self.recipe,
         )
         with tempfile.TemporaryDirectory() as folder:

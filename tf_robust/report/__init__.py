@@ -1,60 +1,38 @@
-"""Rows of evaluations -> JSON, Markdown, LaTeX, HTML with charts: one comparison over rows, seeds and the paper's numbers.
+"""Evaluations -> results.json, Markdown, LaTeX, HTML with charts: one comparison over rows, seeds and the paper's numbers.
 
-`aggregate` joins the evaluations of runs to a table; `verdict`, `to_text`, `to_markdown`, `to_latex` and `to_html` format it; `write`
+`aggregate` joins the evaluations of runs to a table; `summary_lines`, `to_text`, `to_markdown`, `to_latex` and `to_html` format it; `write`
 writes all of them to a folder.
 """
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
-from tf_robust.report import charts
-from tf_robust.report.attacks import attack_curves, attacked_images
-from tf_robust.report.boundaries import decision_boundaries
-from tf_robust.report.calibration import reliability_diagram, response_rate_curves
-from tf_robust.report.certification import certified_curves
+from tf_robust.report import charts, images
+from tf_robust.report.chart import Chart, save_png
 from tf_robust.report.charts import class_histogram, training_curves
-from tf_robust.report.confidence import reliability_by_severity, risk_coverage
-from tf_robust.report.figures import captioned_images, image_groups, noise_samples, utility_by_class
-from tf_robust.report.html import Additions, Image, to_html
-from tf_robust.report.latex import to_latex
-from tf_robust.report.markdown import to_markdown, to_text
+from tf_robust.report.curves import (
+    attack_curves,
+    certified_curves,
+    reliability_by_severity,
+    reliability_diagram,
+    response_rate_curves,
+    risk_coverage,
+)
+from tf_robust.report.images import (
+    Boundary,
+    attacked_images,
+    captioned_images,
+    decision_boundaries,
+    noise_samples,
+    utility_by_class,
+)
 from tf_robust.report.notes import evaluation_notes
+from tf_robust.report.page import Additions, Image, to_html
+from tf_robust.report.summary import is_significant, summarize, summary_lines
 from tf_robust.report.table_types import Evaluation, Paper, PerImage, Table
-from tf_robust.report.tables import aggregate, results, to_frame
-from tf_robust.report.vega import Chart, save_all
-from tf_robust.report.verdict import is_separated, verdict, verdict_sentences
+from tf_robust.report.tables import aggregate, difference_intervals, results, to_frame
+from tf_robust.report.text import to_latex, to_markdown, to_text
 from tf_robust.utils.files import atomic_file, write_json
-
-__all__ = [
-    "Additions",
-    "Chart",
-    "aggregate",
-    "attack_curves",
-    "attacked_images",
-    "captioned_images",
-    "certified_curves",
-    "class_histogram",
-    "decision_boundaries",
-    "evaluation_notes",
-    "noise_samples",
-    "image_groups",
-    "is_separated",
-    "reliability_by_severity",
-    "reliability_diagram",
-    "response_rate_curves",
-    "results",
-    "risk_coverage",
-    "to_frame",
-    "to_html",
-    "to_latex",
-    "to_markdown",
-    "to_text",
-    "training_curves",
-    "utility_by_class",
-    "verdict",
-    "verdict_sentences",
-    "write",
-]
 
 
 def write(
@@ -93,27 +71,40 @@ def write(
     """
     evaluations = list(evaluations)
     table = aggregate(evaluations, paper, baseline, per_image)
-    all_charts = [*charts.of_table(table), *(figure for figure in figures if isinstance(figure, Chart))]
-    images = [figure for figure in figures if not isinstance(figure, Chart)]
-    save_all([*additions.charts, *all_charts], os.path.join(folder, "figures"))
+    drawn = [*charts.of_table(table), *(figure for figure in figures if not isinstance(figure, tuple))]
+    png_files = [figure for figure in figures if isinstance(figure, tuple)]
+    for chart in (*additions.charts, *drawn):
+        save_png(chart, os.path.join(folder, "figures"))
     notes = [*notes, *_mismatches(evaluations), *evaluation_notes(evaluations)]
     versions = {
         name: _distinct(e.get("versions", {}).get(name) for e in evaluations)
         for name in dict.fromkeys(name for e in evaluations for name in e.get("versions", {}))
     }
     date = max((e["date"] for e in evaluations if e.get("date")), default=None)
-    _write_text(
-        os.path.join(folder, "report.html"),
-        to_html(table, title, examples, all_charts, images, _details(evaluations, command, commit, versions), notes, additions),
-    )
-    _write_text(os.path.join(folder, "report.md"), to_markdown(table, title, command, notes))
-    _write_text(os.path.join(folder, "report.tex"), to_latex(table, title))
+    details = _details(evaluations, command, commit, versions)
+    texts = {
+        "report.html": to_html(
+            table,
+            title,
+            charts=drawn,
+            examples=[examples] if examples else [],
+            images=png_files,
+            notes=notes,
+            details=details,
+            additions=additions,
+        ),
+        "report.md": to_markdown(table, title, command, notes),
+        "report.tex": to_latex(table, title),
+    }
+    for name, text in texts.items():
+        with atomic_file(os.path.join(folder, name), "wb") as file:
+            file.write(text.encode("utf-8"))
     write_json(os.path.join(folder, "results.json"), results(table, command, commit, versions, date))
     return table
 
 
 def _mismatches(evaluations: Sequence[Evaluation]) -> Iterator[str]:
-    """Warnings about runs in one report that differ in data, model, split or commit."""
+    """Yields warnings about runs in one report that differ in data, model, split or commit."""
     for field in ("data", "data_dir", "model", "split", "commit"):
         if len({e.get(field) for e in evaluations}) > 1:
             yield f"The runs differ in {field}: {_distinct(e.get(field) for e in evaluations)}."
@@ -135,8 +126,3 @@ def _details(evaluations: Sequence[Evaluation], command: str, commit: str, versi
 
 def _distinct(values: Iterable) -> str:
     return ", ".join(dict.fromkeys("unknown" if value is None else str(value) for value in values))
-
-
-def _write_text(path: str, text: str) -> None:
-    with atomic_file(path, "wb") as file:
-        file.write(text.encode("utf-8"))

@@ -8,8 +8,8 @@ from tf_robust.evaluation import Outcome, PerImage, parse_measure, read_evaluati
 from tf_robust.report import comparison
 from tf_robust.report.formatting import difference_text
 from tf_robust.report.measure_order import by_family, headlines_of, without_members
+from tf_robust.report.summary import is_significant
 from tf_robust.report.tables import aggregate, gain
-from tf_robust.report.verdict import is_separated
 
 
 def read_baseline(path: str) -> dict:
@@ -60,7 +60,7 @@ def not_worse(measured: Mapping, baseline: Mapping) -> list[Outcome]:
             "metric": entry["measure"],
             "bound": f"not worse than {baseline['saved_model']}",
             "value": entry["mean"],
-            "met": gain(entry) >= 0 or not is_separated(table, entry),
+            "met": gain(entry) >= 0 or not is_significant(table, entry),
             "difference": difference_text(entry["difference"]),
         }
         for entry in table["rows"]

@@ -1,128 +1,326 @@
-"""Charts of a table of rows x measures (as in `tables.aggregate`) and of the training of its rows.
+"""Charts of a table of rows x metrics (as in `tables.aggregate`), of training, and of a data set's classes.
 
-A function returns None if the table has no such measures.
+Color scales are readable with color vision deficiencies: viridis, and orange to blue for differences. A function returns None if the
+table has no such metrics.
 """
 
+import typing
 from collections.abc import Mapping, Sequence
 
+import altair as alt
 import numpy as np
+import pandas
 
 from tf_robust import metrics
-from tf_robust.evaluation.measure import parse_measure
-from tf_robust.report.comparison_charts import comparison, pareto
+from tf_robust.evaluation.measure import describe, parse_measure
+from tf_robust.report.chart import (
+    COLORS,
+    INK,
+    Chart,
+    by_row,
+    data,
+    domain,
+    finish,
+    lines_by_row,
+    panels,
+    records,
+    row_axis,
+    row_step,
+    span,
+    tips,
+)
 from tf_robust.report.formatting import spread, spread_caption
-from tf_robust.report.heat_maps import corruption_heat_map, difference_heat_map, flips
-from tf_robust.report.shifts import shift_chart
-from tf_robust.report.table_types import Table
-from tf_robust.report.tables import unadapted_cells
-from tf_robust.report.vega import COLORS, NOMINAL, Chart, by_row, domain, lines_by_row, number, panels, row_axis, row_step
+from tf_robust.report.measure_order import kinds_of_robustness
+from tf_robust.report.sections import shift_pairs
+from tf_robust.report.table_types import Entry, Table
+from tf_robust.report.tables import cells, difference_intervals, unadapted_cells
+
+_CORRUPTIONS = (
+    *(f"corruptions/{name}" for name in (*metrics.BENCHMARK, *metrics.EXTRA)),
+    *dict.fromkeys(f"corruptions_bar/{name}" for names in metrics.BAR.values() for name in names),
+)
+_LEAST_POINTS = 10  # at the ends of the scale of differences, so that small ones look small
+
+
+def table_frame(table: Table, unadapted: bool = False) -> pandas.DataFrame:
+    """Returns one line for each row and metric: the parts of its name, mean, ends of its spread, and difference to the baseline in points.
+
+    Args:
+        table: as `aggregate` returns it.
+        unadapted: a row that was measured with test-time adaptation alone has the names without it.
+    """
+    lines, intervals = [], difference_intervals(table)
+    for (row, metric), entry in (unadapted_cells if unadapted else cells)(table).items():
+        name, one = parse_measure(metric), intervals.get((row, metric))
+        lines.append(
+            {
+                **{"row": row, "name": metric, "family": name.family, "member": name.name, "severity": name.severity},
+                **{"mean": entry["mean"], **dict(zip(("low", "high"), spread(entry)))},
+                "points": 100 * entry["difference"]["mean"] if entry["difference"] else None,
+                **({"points_low": 100 * one.low, "points_high": 100 * one.high} if one else {"points_low": None, "points_high": None}),
+            }
+        )
+    return pandas.DataFrame(lines).sort_values("row", key=lambda rows: rows.map(table["order"].index), kind="stable")
+
+
+def of_table(table: Table) -> list[Chart]:
+    """Returns all charts for which a table has metrics."""
+    draw = (comparison, pareto, shift_chart, corruption_groups, severities, corruption_heat_map, difference_heat_map, flips, cost)
+    return [chart for one in draw if (chart := one(table)) is not None]
+
+
+def comparison(table: Table) -> Chart:
+    """Draws one panel per headline: every row's mean, its std or interval, and the paper's mean."""
+    values = [value for metric in table["headlines"] for value in _points(table, metric)]
+    y = row_axis(table["order"], 22)
+
+    def x(field: str) -> alt.X:
+        return alt.X(f"{field}:Q", title=None, scale=alt.Scale(zero=False, nice=False), axis=alt.Axis(tickCount=3, format=",~r"))
+
+    base = alt.Chart().encode(y=y)
+    printed = any(value["paper"] is not None for value in values)
+    layers = [
+        base.mark_rule(opacity=0).encode(x=x("start"), x2="end"),  # the ends of the axis
+        base.mark_rule(strokeWidth=1.5, opacity=0.6).encode(x=x("low"), x2="high"),
+        *[base.mark_point(shape="diamond", size=70, color=INK).encode(x=x("paper")).transform_filter("isValid(datum.paper)")] * printed,
+        base.mark_point(filled=True, size=70, opacity=1).encode(
+            x=x("mean"),
+            color=by_row("color", table["order"], legend=None),
+            tooltip=tips(("row", "metric", "name", "seeds"), ("mean", "low", "high", "paper")),
+        ),
+    ]
+    panel = alt.layer(*layers).properties(width=170, height=row_step(table["order"]))
+    chart = panels(panel, values, "metric", map(_title, table["headlines"]), 4, 170).resolve_scale(x="independent")
+    paper = "; diamonds: the paper" * printed
+    caption = f"Metrics of the first table; lines: {spread_caption(table)}{paper}. The axes of fractions span at least 0.1."
+    return finish(chart, "comparison", caption)
+
+
+def _title(metric: str) -> str:
+    return "\n".join([describe(metric).name, *["(lower is better)"] * parse_measure(metric).lower_is_better])
+
+
+def _points(table: Table, metric: str) -> list[dict]:
+    """Returns the data of one panel; every point has the ends of the panel's axis."""
+    entries = [entry for entry in table["rows"] if entry["measure"] == metric]
+    papers = {entry["row"]: entry["paper"][0] if entry["paper"] else None for entry in entries}
+    numbers = [number for e in entries for number in (e["mean"], *spread(e), papers[e["row"]])]
+    start, end = domain(numbers, describe(metric).is_fraction)
+    return [
+        {
+            **{"row": entry["row"], "metric": _title(metric), "name": metric, "seeds": len(entry["seeds"])},
+            **{"mean": entry["mean"], "paper": papers[entry["row"]], "start": start, "end": end},
+            **dict(zip(("low", "high"), spread(entry))),
+        }
+        for entry in entries
+    ]
+
+
+def pareto(table: Table) -> Chart | None:
+    """Draws robust over clean accuracy with intervals; a line joins the rows that no other row surpasses in both."""
+    clean = next((metric for metric in table["measures"] if parse_measure(metric).is_clean), None)
+    robust = next(iter(kinds_of_robustness(table).values()), None)
+    entries = cells(table)
+    both = [row for row in table["order"] if (row, clean) in entries and (row, robust) in entries]
+    if clean is None or robust is None or len(both) < 2:
+        return None
+    points = {row: (entries[row, clean]["mean"], entries[row, robust]["mean"]) for row in both}
+    front = [row for row in both if not any(np.all(np.subtract(p, points[row]) >= 0) and p != points[row] for p in points.values())]
+    values = [
+        {"row": row, "clean": x, "robust": y, "front": row in front, **_spreads(entries[row, clean], entries[row, robust])}
+        for row, (x, y) in points.items()
+    ]
+    line = "; the dashed line joins the models that no other surpasses in both" if len(front) > 1 else ""
+    title = describe(clean).name
+    caption = f"{describe(robust).name} over {title[:1].lower()}{title[1:]}{line}. Both axes span at least 0.1."
+    layers = _scatter(table, values, {"clean": title, "robust": describe(robust).name}, by_row("shape", table["order"], both))
+    return finish(alt.layer(*layers, data=data(values)), "pareto", caption, 340)
+
+
+def shift_chart(table: Table) -> Chart | None:
+    """Draws accuracy on each shifted data set over accuracy on the original images, one point per row and set, with the diagonal."""
+    entries = cells(table)
+    values = [
+        {
+            **{"row": row, "data": parse_measure(shift).name},
+            **{"original": entries[row, clean]["mean"], "shifted": entries[row, shift]["mean"]},
+            **_spreads(entries[row, clean], entries[row, shift]),
+        }
+        for clean, shift in shift_pairs(table)
+        for row in table["order"]
+        if (row, clean) in entries and (row, shift) in entries
+    ]
+    if not values:
+        return None
+    ends = domain([value[name] for value in values for name in ("original", "shifted", "left", "right", "low", "high")])
+    titles = {"original": "accuracy on the original images", "shifted": "accuracy on the shifted images"}
+    shape = alt.Shape("data:N", sort=None, title=None)
+    layers = _scatter(table, values, titles, shape, ends, ("row", "data"))
+    diagonal = alt.Chart(data({"original": end, "shifted": end} for end in ends)).mark_line(strokeDash=[4, 3], opacity=0.5, color=INK)
+    diagonal = diagonal.encode(span(alt.X, "original", ends, titles["original"]), span(alt.Y, "shifted", ends, titles["shifted"]))
+    caption = (
+        "Accuracy on shifted data over accuracy on the original images, one point per model and data set; on the dashed line both are "
+        f"equal. Lines: {spread_caption(table)}."
+    )
+    return finish(alt.layer(diagonal, *layers, data=data(values)), "shifts", caption, 340)
+
+
+def _spreads(across: Entry, down: Entry) -> dict[str, typing.Any]:
+    (left, right), (low, high) = spread(across), spread(down)
+    return {"left": left, "right": right, "low": low, "high": high}
+
+
+def _scatter(
+    table: Table, values: Sequence[dict], titles: Mapping[str, str], shape: alt.Shape, ends: Sequence[float] = (), texts=("row",)
+) -> list[alt.Chart]:
+    """Returns the layers of points with intervals across (left, right) and down (low, high), and of the line of those with "front"."""
+    (x, x_title), (y, y_title) = titles.items()
+    x_ends = ends or domain([value[name] for value in values for name in (x, "left", "right")])
+    y_ends = ends or domain([value[name] for value in values for name in (y, "low", "high")])
+    color = by_row("color", table["order"], {value["row"] for value in values})
+
+    def at(across: str = x, down: str = y) -> alt.Chart:
+        return alt.Chart().encode(span(alt.X, across, x_ends, x_title), span(alt.Y, down, y_ends, y_title), color)
+
+    line = at().mark_line(interpolate="step-before", strokeDash=[4, 3], opacity=0.5).encode(color=alt.value(INK))
+    return [
+        *[line.transform_filter("datum.front")] * ("front" in values[0]),
+        at("left").mark_rule(opacity=0.5).encode(x2="right"),
+        at(down="low").mark_rule(opacity=0.5).encode(y2="high"),
+        at().mark_point(filled=True, size=80, opacity=1).encode(shape, tooltip=tips(texts, (x, y, "low", "high"))),
+    ]
 
 
 def corruption_groups(table: Table) -> Chart | None:
     """Draws bars for noise, blur, weather and digital corruptions."""
-    entries = unadapted_cells(table)
-    values = [
-        {"row": row, "group": group, "accuracy": entry["mean"], **dict(zip(("low", "high"), spread(entry)))}
-        for row in table["order"]
-        for group in metrics.GROUPS
-        if (entry := entries.get((row, f"corruptions/{group}")))
-    ]
-    if not values:
+    frame = table_frame(table, unadapted=True).rename(columns={"member": "group", "mean": "accuracy"})
+    frame = frame[frame["name"].isin([f"corruptions/{group}" for group in metrics.GROUPS])]
+    if frame.empty:
         return None
-    x = {"field": "group", **NOMINAL, "axis": {"labelAngle": 0}}
-    offset = {"field": "row", "sort": table["order"]}
-    y = {"type": "quantitative", "scale": {"domain": [0, 1]}, "axis": {"tickCount": 5}, "title": "accuracy"}
-    tips = [{"field": "row", "title": "model"}, {"field": "group"}, *(number(field) for field in ("accuracy", "low", "high"))]
-    return Chart(
-        "groups",
-        {
-            "data": {"values": values},
-            "width": "container",
-            "height": 240,
-            "encoding": {"x": x, "xOffset": offset},
-            "layer": [
-                {"mark": "bar", "encoding": {"y": {"field": "accuracy", **y}, "color": by_row(table["order"], values), "tooltip": tips}},
-                {"mark": {"type": "rule", "opacity": 0.7}, "encoding": {"y": {"field": "low", **y}, "y2": {"field": "high"}}},
-            ],
-        },
-        f"Mean accuracy by group of corruptions; lines: {spread_caption(table)}.",
-    )
+    x = alt.X("group:N", title=None, sort=list(metrics.GROUPS), axis=alt.Axis(labelAngle=0))
+    base = alt.Chart().encode(x, alt.XOffset("row:N", sort=table["order"]), tooltip=tips(("row", "group"), ("accuracy", "low", "high")))
+    bars = base.mark_bar().encode(span(alt.Y, "accuracy", (0, 1)), by_row("color", table["order"], frame["row"]))
+    rules = base.mark_rule(opacity=0.7).encode(span(alt.Y, "low", (0, 1), "accuracy"), y2="high")
+    caption = f"Mean accuracy by group of corruptions; lines: {spread_caption(table)}."
+    return finish(alt.layer(bars, rules, data=data(frame)), "groups", caption, 240)
 
 
 def severities(table: Table) -> Chart | None:
     """Draws accuracy over at least two severities, the mean over the corruptions that all rows have."""
-    entries = unadapted_cells(table)
-    by_severity = [measure for _, measure in entries if parse_measure(measure).severity is not None]
-    rows = [row for row in table["order"] if any((row, m) in entries for m in by_severity)]
-    levels = sorted({level for m in by_severity if (level := parse_measure(m).severity) is not None})
-    names = [
-        name
-        for name in dict.fromkeys(m.rpartition("/")[0] for m in by_severity)
-        if all((row, f"{name}/{s}") in entries for row in rows for s in levels)
-    ]
-    if not names or len(levels) < 2:
+    frame = _by_severity(table, unadapted=True)
+    levels = sorted(frame["severity"].unique().tolist())
+    names = frame["name"].str.rsplit("/", n=1).str[0]
+    frame = frame[frame.groupby(names)["mean"].transform("size") == len(levels) * frame["row"].nunique()]
+    if frame.empty or len(levels) < 2:
         return None
-    values: list[dict] = [
-        {"row": row, "severity": s, "accuracy": float(np.mean([entries[row, f"{name}/{s}"]["mean"] for name in names]))}
-        for row in rows
-        for s in levels
-    ]
-    scale = {"domain": domain([value["accuracy"] for value in values]), "nice": False}
-    return Chart(
-        "severities",
-        {
-            "data": {"values": values},
-            "width": "container",
-            "height": 260,
-            "mark": {"type": "line", "point": True},
-            "encoding": {
-                "x": {
-                    "field": "severity",
-                    "type": "quantitative",
-                    "axis": {"values": levels, "format": "d"},
-                    "scale": {"zero": False, "padding": 10},
-                },
-                "y": {"field": "accuracy", "type": "quantitative", "scale": scale},
-                **lines_by_row(table["order"], values),
-                "tooltip": [{"field": "row", "title": "model"}, {"field": "severity"}, number("accuracy")],
-            },
-        },
-        f"Accuracy over severity, the mean over {len(names)} corruptions.",
+    means = frame.groupby(["row", "severity"], sort=False, as_index=False)["mean"].mean().rename(columns={"mean": "accuracy"})
+    chart = alt.Chart(data(means)).encode(
+        alt.X("severity:Q", axis=alt.Axis(values=levels, format="d"), scale=alt.Scale(zero=False, padding=10)),
+        span(alt.Y, "accuracy", domain(means["accuracy"])),
+        tooltip=tips(("row", "severity"), ("accuracy",)),
+        **lines_by_row(table["order"], means["row"]),
     )
+    caption = f"Accuracy over severity, the mean over {names[frame.index].nunique()} corruptions."
+    return finish(chart.mark_line(point=True), "severities", caption, 260)
+
+
+def corruption_heat_map(table: Table) -> Chart | None:
+    """Draws accuracies, the mean over seeds, one panel per row: corruptions down, the measured severities across."""
+    frame = _by_severity(table).rename(columns={"mean": "accuracy"})
+    if frame.empty:
+        return None
+    color = alt.Color("accuracy:Q", scale=alt.Scale(scheme="viridis", domain=[0, 1]))
+    caption = f"Accuracy by corruption and severity{', mean over seeds' * _has_seeds(table)}."
+    chart = _corruption_panels(frame, color, ".2f", "datum.accuracy > 0.45 ? 'black' : 'white'", 31, ("accuracy",))
+    return finish(chart, "corruptions", caption)
+
+
+def difference_heat_map(table: Table) -> Chart | None:
+    """Draws the differences of accuracies to the baseline in percentage points, one panel per other row."""
+    frame = _by_severity(table).dropna(subset="points")
+    if frame.empty:
+        return None
+    largest = max(_LEAST_POINTS, float(frame["points"].abs().max()))
+    color = alt.Color("points:Q", scale=alt.Scale(scheme="blueorange", reverse=True, domain=[-largest, largest]))
+    caption = (
+        f"Accuracy minus that of {table['baseline']}, in percentage points{', mean over common seeds' * _has_seeds(table)}: blue is "
+        "better, orange is worse. Single cells vary more than the means over them."
+    )
+    ink = f"abs(datum.points) > {0.6 * largest:.6g} ? 'white' : 'black'"
+    chart = _corruption_panels(frame, color, "+.1f", ink, 37, ("points", "points_low", "points_high"))
+    return finish(chart, "corruption_differences", caption)
+
+
+def _has_seeds(table: Table) -> bool:
+    return any(len(entry["values"]) > 1 for entry in table["rows"])
+
+
+def _by_severity(table: Table, unadapted: bool = False) -> pandas.DataFrame:
+    """Returns the lines of `table_frame` of single severities, with the names of their corruptions."""
+    frame = table_frame(table, unadapted).dropna(subset="severity").astype({"severity": int})
+    return frame.assign(corruption=[describe(f"{one.family}/{one.member}").name for one in frame.itertuples()])
+
+
+def _corruption_panels(frame: pandas.DataFrame, color: alt.Color, number: str, ink: str, width: int, numbers: Sequence[str]) -> Chart:
+    known = {describe(name).name: place for place, name in enumerate(_CORRUPTIONS)}
+    base = alt.Chart().encode(
+        alt.X("severity:O", axis=alt.Axis(labelAngle=0)),
+        alt.Y("corruption:N", title=None, sort=sorted(frame["corruption"].unique(), key=lambda name: known.get(name, len(known)))),
+        tooltip=tips(("row", "corruption", "severity", "name"), numbers),
+    )
+    panel = _heat_map(base, color, number, ink).properties(width=alt.Step(width), height=alt.Step(17))
+    return panels(panel, records(frame), "row", frame["row"].unique(), 4)
+
+
+def _heat_map(base: alt.Chart, color: alt.Color, number: str, ink: str) -> alt.LayerChart:
+    """Returns colored cells and the numbers in them; `ink` is the expression of the numbers' color."""
+    text = base.mark_text(fontSize=10, color=alt.ExprRef(ink)).encode(alt.Text(color.shorthand, format=number))
+    return alt.layer(base.mark_rect().encode(color), text)
+
+
+def flips(table: Table) -> Chart | None:
+    """Draws flip probabilities: perturbations down, rows across."""
+    frame = table_frame(table)
+    chosen = [name for name in table["details"] if parse_measure(name).family == "flips" and not parse_measure(name).is_flip_rate]
+    frame = frame[frame["name"].isin(chosen)]
+    if frame.empty:
+        return None
+    frame = frame.assign(flips=frame["mean"], perturbation=frame["member"].str.replace("_", " "))
+    largest = max(0.1, float(frame["flips"].max()))
+    base = alt.Chart(data(frame)).encode(
+        alt.X("row:N", title=None, sort=table["order"], axis=alt.Axis(labelAngle=-40)),
+        alt.Y("perturbation:N", title=None, sort=None),
+        tooltip=tips(("row", "perturbation"), ("flips",)),
+    )
+    color = alt.Color("flips:Q", scale=alt.Scale(scheme="viridis", reverse=True, domain=[0, largest]))
+    chart = _heat_map(base, color, ".3f", f"datum.flips < {0.55 * largest:.6g} ? 'black' : 'white'")
+    chart = chart.properties(width=alt.Step(44), height=alt.Step(18))
+    return finish(chart, "flips", "How often a prediction flips from frame to frame (lower is better).")
 
 
 def cost(table: Table) -> Chart | None:
     """Draws the time of training, the median over seeds, of at least two rows."""
-    of_rows = table["training_seconds"]
-    if len(of_rows) < 2:
+    seconds = table["training_seconds"]
+    if len(seconds) < 2:
         return None
-    unit, length = ("minutes", 60) if max(of_rows.values()) >= 120 else ("seconds", 1)
-    values: list[dict] = [{"row": row, unit: seconds / length} for row, seconds in of_rows.items()]
-    return Chart(
-        "cost",
-        {
-            "data": {"values": values},
-            "width": "container",
-            "height": row_step(of_rows),
-            "mark": "bar",
-            "encoding": {
-                "y": row_axis(list(of_rows), 40),
-                "x": {"field": unit, "type": "quantitative", "axis": {"tickCount": 5}},
-                "color": {**by_row(of_rows), "legend": None},
-                "tooltip": [{"field": "row", "title": "model"}, number(unit)],
-            },
-        },
-        f"{unit.capitalize()} of training per run; other processes may have run on the same machine.",
+    unit, length = ("minutes", 60) if max(seconds.values()) >= 120 else ("seconds", 1)
+    chart = (
+        alt.Chart(data({"row": row, unit: time / length} for row, time in seconds.items()))
+        .mark_bar()
+        .encode(
+            alt.X(f"{unit}:Q", axis=alt.Axis(tickCount=5)),
+            row_axis([*seconds], 40),
+            by_row("color", [*seconds], legend=None),
+            tooltip=tips(("row",), (unit,)),
+        )
     )
+    caption = f"{unit.capitalize()} of training per run; other processes may have run on the same machine."
+    return finish(chart, "cost", caption, row_step(seconds))
 
 
 def training_curves(histories: Mapping[str, Mapping[str, Sequence[float | None]]]) -> Chart:
-    """Draws one panel per quantity, one line per row.
-
-    Args:
-        histories: {row: {quantity: [per epoch]}}, None at epochs without a value; the others are then marked.
-    """
-    quantities: list[str] = list(dict.fromkeys(name for history in histories.values() for name in history))
+    """Draws one panel per quantity, one line per row; values are None at epochs without one, and the others are then marked."""
+    quantities = dict.fromkeys(name for history in histories.values() for name in history)
     if not quantities:
         raise ValueError(f"Expected histories with at least one quantity. Received rows: {list(histories)}")
     values = [
@@ -133,29 +331,19 @@ def training_curves(histories: Mapping[str, Mapping[str, Sequence[float | None]]
         if value is not None
     ]
     longest = max(len(series) for history in histories.values() for series in history.values())
-    tips = [{"field": "row"}, {"field": "quantity"}, {"field": "epoch"}, {"field": "value", "type": "quantitative", "format": ".4g"}]
-    encoding = {
-        "x": {"field": "epoch", "type": "quantitative", "scale": {"domain": [0, longest]}, "axis": {"tickMinStep": 1}},
-        "y": {"field": "value", "type": "quantitative", "title": None, "scale": {"zero": False}},
-        **lines_by_row(histories),
-        "tooltip": tips,
-    }
-    panel = {
-        "width": 230,
-        "height": 150,
-        "encoding": encoding,
-        "layer": [{"mark": "line"}, {"mark": {"type": "point", "filled": True, "size": 25}, "transform": [{"filter": "datum.sparse"}]}],
-    }
-    return Chart("training", panels(values, "quantity", quantities, panel, 3, ("y",)), "Training, first seed of each row.")
+    base = alt.Chart().encode(
+        alt.X("epoch:Q", scale=alt.Scale(domain=[0, longest]), axis=alt.Axis(tickMinStep=1)),
+        alt.Y("value:Q", title=None, scale=alt.Scale(zero=False)),
+        tooltip=tips(("row", "quantity", "epoch"), ("value",), ".4g"),
+        **lines_by_row([*histories]),
+    )
+    panel = alt.layer(base.mark_line(), base.mark_point(filled=True, size=25).transform_filter("datum.sparse"))
+    chart = panels(panel.properties(width=230, height=150), values, "quantity", quantities, 3, 230).resolve_scale(y="independent")
+    return finish(chart, "training", "Training, first seed of each row.")
 
 
 def class_histogram(counts: Mapping[str, Sequence[int] | np.ndarray], class_names: Sequence[str]) -> Chart:
-    """Draws the images per class, one panel per split; logarithmic if the classes differ more than tenfold.
-
-    Args:
-        counts: {split: int [classes]}.
-        class_names: labels of the bars.
-    """
+    """Draws the images per class, [classes], one panel per split; logarithmic if the classes differ more than tenfold."""
     for split, numbers in counts.items():
         if len(numbers) != len(class_names):
             raise ValueError(f"Expected {len(class_names)} counts, one per class, of {split!r}. Received: {len(numbers)}")
@@ -166,20 +354,14 @@ def class_histogram(counts: Mapping[str, Sequence[int] | np.ndarray], class_name
         for name, count in zip(class_names, numbers)
     ]
     uneven = any(max(numbers) > 10 * max(1, min(numbers)) for numbers in counts.values())
-    panel = {
-        "width": {"step": 20},
-        "height": 180,
-        "mark": {"type": "bar", "color": COLORS[0]},
-        "encoding": {
-            "x": {"field": "class", **NOMINAL, "sort": [str(name) for name in class_names]},
-            "y": {"field": "images", "type": "quantitative", "scale": {"type": "symlog" if uneven else "linear"}},
-            "tooltip": [{"field": "class"}, {"field": "images"}],
-        },
-    }
-    return Chart("classes", panels(values, "split", titles.values(), panel, 2, ("y",)), "Examples per class.")
-
-
-def of_table(table: Table) -> list[Chart]:
-    """Returns all charts for which a table has measures."""
-    draw = (comparison, pareto, shift_chart, corruption_groups, severities, corruption_heat_map, difference_heat_map, flips, cost)
-    return [chart for chart in (one(table) for one in draw) if chart]
+    panel = (
+        alt.Chart()
+        .mark_bar(color=COLORS[0])
+        .encode(
+            alt.X("class:N", title=None, sort=[str(name) for name in class_names]),
+            alt.Y("images:Q", scale=alt.Scale(type="symlog" if uneven else "linear")),
+            tooltip=tips(("class",), ("images",), ","),
+        )
+    )
+    chart = panels(panel.properties(width=alt.Step(20), height=180), values, "split", titles.values(), 2).resolve_scale(y="independent")
+    return finish(chart, "classes", "Images per class.")

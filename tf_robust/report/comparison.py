@@ -133,9 +133,9 @@ def _worst_slices(evaluations):
                 yield f"Lowest accuracy of a {family} ({one['row']}): {name}, {worst['value']:.3f} {interval} on {worst['count']} images."
 
 
-def print_verdict(table: Table) -> None:
-    """Prints the verdict of a table, a sentence per line."""
-    print("\n".join(["", *report.verdict_sentences(table)]))
+def print_summary(table: Table) -> None:
+    """Prints the summary of a table."""
+    print("\n".join(["", *report.summary_lines(table)]))
 
 
 def records_in(evaluation):

@@ -3,7 +3,6 @@
 Functions named `draw_...` write a PNG file and return its path. Functions named `of_...` return (path, caption) pairs and `report.Chart`s.
 """
 
-import dataclasses
 import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -60,7 +59,8 @@ def of_data(folder: str, training_source: Source | None, test_source: Source, ev
     corner_digits = test_source.num_classes == 15 and test_source.name.startswith("synthetic_")
     classes_of = GROUPS if corner_digits else {"Examples": range(test_source.num_classes)}
     groups = {caption: images[np.isin(labels, list(classes))][:8] for caption, classes in classes_of.items()}
-    drawn: list[Figure] = [(report.image_groups(os.path.join(folder, "samples.png"), groups, test_source.name), "Evaluated images.")]
+    samples = report.captioned_images(os.path.join(folder, "samples.png"), [(title, images, None) for title, images in groups.items()])
+    drawn: list[Figure] = [(samples, f"Evaluated images: {test_source.name}.")]
     if training_source is None:
         return drawn
     if training_source.random_access:
@@ -166,7 +166,7 @@ def of_confidence(records_by_row: Mapping[str, Mapping[str, dict]]) -> list[Figu
                 )
                 for group, members in groups.items()
             }
-    diagram = [dataclasses.replace(report.reliability_diagram(outcomes), name="reliability_scaled")] if outcomes else []
+    diagram = [report.reliability_diagram(outcomes, name="reliability_scaled")] if outcomes else []
     return [*diagram, report.reliability_by_severity(binned), report.risk_coverage(binned)] if binned else []
 
 
@@ -178,7 +178,7 @@ def of_boundaries(folder: str, records_by_row: Mapping[str, Mapping[str, dict]],
         records_by_row: {row: {set: record}}.
         sources: training and evaluated points; may be empty.
     """
-    boundaries: dict[str, report.boundaries.Boundary] = {}
+    boundaries: dict[str, report.Boundary] = {}
     for row, records in records_by_row.items():
         if "boundary" in records:
             record, clean = records["boundary"], records.get("clean")

@@ -1,9 +1,6 @@
-"""Sentences below a table on what its measures depend on, from the cards of the evaluations.
+"""Notes below a table on what its metrics depend on, from the cards of the evaluations."""
 
-A note is a text about one evaluation; equal notes of several rows become one sentence.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tf_robust import metrics
 from tf_robust.evaluation.measure import parse_measure
@@ -16,55 +13,51 @@ _FEW_BINS = 5  # of the RMS calibration error
 
 
 def evaluation_notes(evaluations: Sequence[Evaluation]) -> list[str]:
-    """Returns sentences on what the measures of evaluations depend on."""
-    of_one = (
-        lambda evaluation: evaluation.get("notes", ()),  # recorded: what was left out
-        _sizes,
-        _classes,
-        _severities,
-        _transfer,
-        _adaptation,
-        _certificates,
-        _abstention,
-        _calibration,
-    )
-    return [
-        *_split_note(evaluations),
-        *(sentence for notes in of_one for sentence in _sentences(notes, evaluations)),
-        *_latency_note(evaluations),
-    ]
+    """Returns notes on what the metrics of evaluations depend on, each with the rows that it holds for.
 
-
-def _sentences(notes: Callable[[Evaluation], Iterable[str]], evaluations: Iterable[Evaluation]) -> list[str]:
-    """`ROWS: NOTE.` for each note."""
-    rows: dict[str, dict[str, None]] = {}
+    Args:
+        evaluations: as in `evaluation.json`.
+    """
+    notes = []
+    if {evaluation.get("split") for evaluation in evaluations} == {"validation"}:
+        notes.append("All values are those of validation images, on which settings are chosen, not of test images.")
+    rows: dict[tuple[int, str], dict[str, None]] = {}
     for evaluation in evaluations:
-        for note in notes(evaluation):
-            rows.setdefault(note, {})[evaluation["row"]] = None
-    return [f"{', '.join(names)}: {note}." for note, names in rows.items()]
+        for kind, notes_of in enumerate((_recorded, _sizes, _classes, _severities, _transfer, _adaptation, _certificates, _calibration)):
+            for text in notes_of(evaluation):
+                rows.setdefault((kind, text), {})[evaluation["row"]] = None
+    notes += [f"{', '.join(names)}: {text}." for (_, text), names in sorted(rows.items(), key=lambda item: item[0][0])]
+    timed = [one for one in evaluations if any(row["measure"] == "deployed/milliseconds" for row in one["rows"])]
+    cpus = ", ".join(dict.fromkeys(one.get("cpu", "an unknown CPU") for one in timed))
+    return [*notes, *([f"Latency: one image, one thread, median over calls, {cpus}."] if timed else [])]
 
 
 def _card(evaluation: Evaluation) -> dict:
     return evaluation.get("card") or {}
 
 
+def _recorded(evaluation: Evaluation) -> Iterable[str]:
+    """What an evaluation left out, and warnings such as masked gradients."""
+    return evaluation.get("notes", ())
+
+
 def _sizes(evaluation: Evaluation) -> Iterator[str]:
-    """The size at which images were changed, where the model takes another size."""
+    """The size at which noise, corruptions or attacks were applied to images, where the model takes another size."""
     card = _card(evaluation)
     sizes, fit = card.get("sizes"), card.get("data", {}).get("image_fit")
     changes = {parse_measure(row["measure"]).entry.metric.change for row in evaluation["rows"]} - {"", "shifts"}
     if sizes and changes and (fit or sizes["corrupted_at"] != sizes["model_input"]):
         applied, model_input = ("x".join(map(str, sizes[name])) for name in ("corrupted_at", "model_input"))
-        before = f", to which the image files were resized before ({fit})" if fit else ""
-        after = ", and the images were resized to that after it" if applied != model_input else ""
         order = ("corruptions", "perturbations", "noise", "attacks", "Gaussian noise")
         kinds = " and ".join(sorted(changes, key=order.index))
+        before = f", to which the image files were resized before ({fit})" if fit else ""
+        after = ", and the images were resized to that after it" if applied != model_input else ""
         verb = "was" if kinds in ("noise", "Gaussian noise") else "were"
         yield f"{kinds} {verb} applied at {applied} pixels{before}; the network takes {model_input}{after}"
 
 
 def _classes(evaluation: Evaluation) -> Iterator[str]:
-    """Sets of images on which some of the classes compete."""
+    """Sets of images on which only some of the model's classes compete."""
     card = _card(evaluation)
     sets = {"": card.get("data", {}), **{f" (shift/{name})": part for name, part in card.get("shift", {}).items()}}
     for name, part in sets.items():
@@ -81,25 +74,22 @@ def _transfer(evaluation: Evaluation) -> Iterator[str]:
     if any(parse_measure(row["measure"]).card_family == "robust_transfer" for row in evaluation["rows"]):
         surrogate = evaluation.get("measuring", {}).get("surrogate", "another model")
         yield (
-            f"the transferred attacks (robust/transfer) were computed with the gradients of {surrogate}. Their accuracies are not "
-            "white-box: an attack with the model's own gradients, if it has any, may be stronger"
+            f"the transferred attacks (robust/transfer) were computed with the gradients of {surrogate}. "
+            "Their accuracies are not white-box: an attack with the model's own gradients, if it has any, may be stronger"
         )
 
 
 def _adaptation(evaluation: Evaluation) -> Iterator[str]:
-    """The batches that measures with test-time adaptation depend on."""
     if part := _card(evaluation).get("adaptation"):
-        sizes = number_range(part["batch_sizes"])
         yield (
-            f"the model was adapted to the test images: its batch normalization used the statistics of batches of {sizes} images "
-            f"({part['order']}, {part['classes_per_batch']:.1f} classes per batch on average, the most frequent with "
-            f"{part['largest_class_fraction']:.2f} of the images). "
-            "The measures adapted/... hold for such batches alone, not for single images"
+            "the model was adapted to the test images: its batch normalization used the statistics of batches of "
+            f"{number_range(part['batch_sizes'])} images ({part['order']}, {part['classes_per_batch']:.1f} classes per batch on average, "
+            f"the most frequent with {part['largest_class_fraction']:.2f} of the images). "
+            "The metrics adapted/... hold for such batches alone, not for single images"
         )
 
 
 def _certificates(evaluation: Evaluation) -> Iterator[str]:
-    """The noise and the copies that certificates depend on, and the largest radius that they allow."""
     if part := _card(evaluation).get("certified"):
         largest = metrics.largest_radius(part["samples"], part["sigma"], part["alpha"])
         yield (
@@ -107,31 +97,15 @@ def _certificates(evaluation: Evaluation) -> Iterator[str]:
             f"with confidence {1 - part['alpha']:g} for each image, from {part['selection']:,} noisy copies that select the class and "
             f"{part['samples']:,} that bound its probability; no l2 radius above {largest:.2f} can be certified with these"
         )
-
-
-def _abstention(evaluation: Evaluation) -> Iterator[str]:
     if any(row["measure"] == "certified/abstained" and row["value"] == 1 for row in evaluation["rows"]):
         yield ABSTAINS
 
 
 def _calibration(evaluation: Evaluation) -> Iterator[str]:
-    """The number of images, where it gives the RMS calibration error few bins."""
     for row in evaluation["rows"]:
-        is_rms, count = str(parse_measure(row["measure"]).plain) == "calibration/rms", row.get("count")
-        if is_rms and count and count < _FEW_BINS * BIN_SIZE:
+        is_rms = str(parse_measure(row["measure"]).plain) == "calibration/rms"
+        if is_rms and (count := row.get("count") or _FEW_BINS * BIN_SIZE) < _FEW_BINS * BIN_SIZE:
             yield (
                 f"the RMS calibration error is that of bins of {BIN_SIZE} images. {count:,} images give {max(1, count // BIN_SIZE)}, "
                 "in which errors of different confidences cancel: it may be too low"
             )
-
-
-def _latency_note(evaluations: Iterable[Evaluation]) -> list[str]:
-    timed = [one for one in evaluations if any(row["measure"] == "deployed/milliseconds" for row in one["rows"])]
-    cpus = ", ".join(dict.fromkeys(one.get("cpu", "an unknown CPU") for one in timed))
-    return [f"Latency: one image, one thread, median over calls, {cpus}."] if timed else []
-
-
-def _split_note(evaluations: Sequence[Evaluation]) -> list[str]:
-    if {evaluation.get("split") for evaluation in evaluations} != {"validation"}:
-        return []
-    return ["All values are those of validation images, on which settings are chosen, not of test images."]

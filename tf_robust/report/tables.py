@@ -1,8 +1,8 @@
-"""Joins the evaluations of many runs to one table of rows x measures.
+"""Joins the evaluations of many runs to one table of rows x metrics.
 
-A *row* is a method with its settings, named after its flagfile; a *measure* is `bal`, `un`, `clean`, ...; runs of one row
-differ by seed. Intervals over seeds are Student's t: they describe the variation over seeds, on one fixed test set. Where per-image
-results are available, differences are also tested over the images, which both rows share.
+A *row* is a method with its settings, named after its flagfile; a *metric* is `bal`, `un`, `clean`, ...; runs of one row differ by seed.
+Intervals over seeds are Student's t: they describe the variation over seeds, on one fixed test set. Where results per image are
+available, differences are also tested over the images, which both rows share.
 """
 
 import collections
@@ -18,12 +18,12 @@ from tf_robust.evaluation import card
 from tf_robust.evaluation.measure import parse_measure
 from tf_robust.evaluation.per_image import OTHER_ORDER
 from tf_robust.metrics.paired import PairedDifference
-from tf_robust.report import attack_results, training_times
 from tf_robust.report.measure_order import by_family, headlines_of, without_adaptation, without_members
-from tf_robust.report.table_types import Difference, Entry, Evaluation, Paper, PerImage, Table
+from tf_robust.report.table_types import AttackResult, Difference, Entry, Evaluation, Paper, PerImage, Table
 from tf_robust.utils.errors import unknown
 
 BASELINES = ("xe", "cross_entropy")
+ADAPTED = ", adapted"  # at the end of the name of a row that was measured with adaptation
 _FIELD_NAMES = {
     "data.fingerprint": "the evaluated images",
     "data.pictures": "the number of images",
@@ -31,8 +31,23 @@ _FIELD_NAMES = {
     "noise.deviations_of": "the training images whose standard deviations scale the noise, chosen by train_examples",
 }  # fields of evaluation cards
 _DIGESTS = ("fingerprint", "deviations_of", "surrogate", "files")  # fields whose values say nothing
-LEVEL = 0.05  # of p values
 _ROUNDING = 1e-9  # width of an interval of seeds whose differences are equal
+_PRETRAINED = ("linear_probe", "finetune", "l2_sp", "similarity")  # methods whose training time is only that of the last stage
+_SHORTEST = 30.0  # seconds of a training that is compared; in shorter ones building the graphs takes a large part of the time
+_BUDGET = {
+    "steps": "{:,} steps",
+    "restarts": "{:,} restart(s)",
+    "target_classes": "{:,} target classes",
+    "queries": "{:,} queries of Square",
+}  # fields of a card
+
+
+class Interval(typing.NamedTuple):
+    """The 95 % interval of a difference to the baseline, and whether the difference is significant."""
+
+    low: float
+    high: float
+    significant: bool
 
 
 def aggregate(
@@ -72,6 +87,7 @@ def aggregate(
         if (row, measure) in runs
     ]
     details = [measure for measure in available if measure not in (*measures, *adapted)]
+    seconds = _training_seconds(evaluations)
     return {
         "rows": entries,
         "order": order,
@@ -83,9 +99,9 @@ def aggregate(
         "unverified": _unverified(evaluations),
         "images": {measured["measure"]: measured["count"] for evaluation in evaluations for measured in evaluation["rows"]},
         "falls": _falls(evaluations, available, per_image) if len(evaluations) == 1 else {},
-        "attacks": attack_results.of_evaluations(evaluations),
-        "training_seconds": training_times.seconds(evaluations),
-        "training_ratios": training_times.ratios(evaluations, baseline),
+        "attacks": _attacks(evaluations),
+        "training_seconds": seconds,
+        "training_ratios": _training_ratios(evaluations, seconds, baseline),
     }
 
 
@@ -228,18 +244,7 @@ def _over_images(pairs: Sequence[tuple[Evaluation, Evaluation]], measure: str, p
 
 
 def results(table: Table, command: str, commit: str, versions: dict[str, str], date: str | None) -> dict[str, typing.Any]:
-    """Returns the table as a recorded result, for `results/**/*.json`.
-
-    Entries gain `min` and `max` over seeds, and `unverified_reference` where they are divided by a reference network's numbers that
-    were not verified.
-
-    Args:
-        table: as `aggregate` returns it.
-        command: the command that made the runs.
-        commit: of the source tree.
-        versions: {package: version}.
-        date: of the latest run, or None.
-    """
+    """Returns the table as a recorded result; entries gain `min` and `max` over seeds, and `unverified_reference`."""
     rows = [
         {
             **entry,
@@ -253,11 +258,7 @@ def results(table: Table, command: str, commit: str, versions: dict[str, str], d
 
 
 def to_frame(evaluations: Iterable[Evaluation]) -> pandas.DataFrame:
-    """Returns a data frame with one line for every run and measure.
-
-    Args:
-        evaluations: dictionaries as in `evaluation.json`.
-    """
+    """Returns a data frame with one line for every run and measure."""
     shared = ("data", "model", "method", "split", "commit")
     return pandas.DataFrame(
         [
@@ -291,51 +292,93 @@ def gain(entry: Entry) -> float:
     return difference_of(entry)["mean"] * (-1 if parse_measure(entry["measure"]).lower_is_better else 1)
 
 
-def with_simultaneous_intervals(table: Table) -> Table:
-    """Returns the table with intervals and p values of differences that hold for all rows of a measure at once (Bonferroni).
+def difference_intervals(table: Table) -> dict[tuple[str, str], Interval]:
+    """Returns {(row, metric): interval of the difference to the baseline}, without differences that have none.
 
-    Of K rows that do not differ from the baseline, the best one has an unadjusted interval without 0 in far more than 5 % of tables.
+    The intervals hold for all rows of a metric at once (Bonferroni): of many rows that do not differ from the baseline, the best one has
+    an unadjusted interval without 0 in far more than 5 % of tables. They are Student's t over several seeds; with one pair, or equal
+    differences of all seeds, paired over the images; with one pair without results of the same images Newcombe's of the two intervals.
+    A difference is significant if the interval excludes 0. Equal differences of all seeds are not significant by themselves.
     """
     compared = collections.Counter(entry["measure"] for entry in table["rows"] if entry["difference"])
-    rows: list[Entry] = [
-        {**entry, "difference": _simultaneous(entry["difference"], compared[entry["measure"]]) if entry["difference"] else None}
-        for entry in table["rows"]
-    ]
-    return {**table, "rows": rows}
+    by_cell, intervals = cells(table), {}
+    for (row, metric), entry in by_cell.items():
+        if entry["difference"] and (one := _interval(entry, by_cell[table["baseline"], metric], compared[metric])):
+            intervals[row, metric] = one
+    return intervals
 
 
-def _simultaneous(difference: Difference, comparisons: int) -> Difference:
-    images = difference["images"]
-    if images:
-        low, high = _widened(images["mean"], images["low"], images["high"], images["count"], comparisons)
-        images = {**images, "low": low, "high": high, "p": min(1.0, comparisons * images["p"])}
-    low, high = _widened(difference["mean"], difference["low"], difference["high"], difference["pairs"], comparisons)
-    return {**difference, "low": low, "high": high, "images": images}
-
-
-def _widened(mean, low, high, count, comparisons):
+def _interval(entry: Entry, baseline: Entry, comparisons: int) -> Interval | None:
+    difference = difference_of(entry)
+    images, mean, low, high = difference["images"], difference["mean"], difference["low"], difference["high"]
+    degrees: float = difference["pairs"] - 1
+    equal = low is not None and high is not None and high - low < _ROUNDING
+    if images and (low is None or equal):
+        mean, low, high, degrees, equal = images["mean"], images["low"], images["high"], images["count"] - 1, False
+    elif low is None and entry["std"] is None and baseline["std"] is None:
+        low, high = separate_interval(entry, baseline)
+        degrees = np.inf
     if low is None or high is None:
-        return low, high
-    factor = scipy.stats.t.ppf(1 - 0.025 / comparisons, count - 1) / scipy.stats.t.ppf(0.975, count - 1)
-    return float(mean - factor * (mean - low)), float(mean + factor * (high - mean))
+        return None
+    factor = scipy.stats.t.ppf(1 - 0.025 / comparisons, degrees) / scipy.stats.t.ppf(0.975, degrees)
+    low, high = float(mean - factor * (mean - low)), float(mean + factor * (high - mean))
+    return Interval(low, high, not equal and not low <= 0 <= high)
 
 
-def is_clear(table: Table, entry: Entry) -> bool:
-    """Returns whether the difference to the baseline is significant at the 5 % level.
+def separate_interval(first: Entry, second: Entry) -> tuple[float | None, float | None]:
+    """Returns the 95 % interval of the difference of two entries that are not paired over the images.
 
-    Over several seeds: if its interval over seeds excludes 0 and, where per-image results are available, the test over the images
-    agrees; equal differences of all seeds are not significant by themselves. With one pair: by the test over the images or, without
-    per-image results, if the intervals of the two values do not overlap.
+    Over several common seeds it is Student's t of the differences; with one seed Newcombe's (1998, method 10) of the two intervals.
     """
-    difference, reference = difference_of(entry), cells(table)[table["baseline"], entry["measure"]]
-    over_images = difference["images"] is None or difference["images"]["p"] < LEVEL
-    if difference["low"] is not None and difference["high"] is not None:
-        if difference["high"] - difference["low"] < _ROUNDING and difference["images"] is None:
-            return False
-        return over_images and not difference["low"] <= 0 <= difference["high"]
-    if difference["images"]:
-        return over_images
-    low, high, reference_low, reference_high = entry["low"], entry["high"], reference["low"], reference["high"]
-    if low is None or high is None or reference_low is None or reference_high is None:
-        return False
-    return low > reference_high or high < reference_low
+    if len(first["values"]) > 1 and first["seeds"] == second["seeds"]:
+        return t_interval([one - other for one, other in zip(first["values"], second["values"])])
+    if first["low"] is None or first["high"] is None or second["low"] is None or second["high"] is None:
+        return None, None
+    return metrics.newcombe_interval((first["mean"], first["low"], first["high"]), (second["mean"], second["low"], second["high"]))
+
+
+def _training_seconds(evaluations: Iterable[Evaluation]) -> dict[str, float]:
+    """Returns {row: median training time of its runs}, without resumed runs that recorded less than a second."""
+    times: dict[str, list[float]] = {}
+    for evaluation in evaluations:
+        if (own := evaluation.get("training", {}).get("seconds", 0)) >= 1:
+            times.setdefault(evaluation["row"], []).append(own)
+    return {row: float(np.median(values)) for row, values in times.items()}
+
+
+def _training_ratios(evaluations: Iterable[Evaluation], times: dict[str, float], baseline: str) -> dict[str, float]:
+    """Returns {row: training time relative to the baseline's}, of rows that were trained from scratch for as many steps.
+
+    It is empty if the baseline trained for less than 30 seconds, a large part of which is spent on building graphs.
+    """
+    steps = dict[str, set]()
+    for evaluation in evaluations:
+        kind = "pretrained" if evaluation.get("method") in _PRETRAINED else evaluation.get("training", {}).get("steps")
+        steps.setdefault(evaluation["row"], set()).add(kind)
+    if times.get(baseline, 0.0) < _SHORTEST:
+        return {}
+    same = [row for row in times if steps[row] == steps[baseline] and "pretrained" not in steps[row]]
+    return {row: times[row] / times[baseline] for row in same}
+
+
+def _attacks(evaluations: Iterable[Evaluation]) -> dict[tuple[str, str], AttackResult]:
+    """Returns {(row, metric): result} of AutoAttack and of Square alone, the first evaluation of each row."""
+    found: dict[tuple[str, str], AttackResult] = {}
+    for evaluation in evaluations:
+        for measured in evaluation["rows"]:
+            name = parse_measure(measured["measure"])
+            part = (evaluation.get("card") or {}).get(name.card_family, {})
+            recorded = (evaluation.get("attacks") or {}).get(str(name.plain))
+            if name.card_family == "robust_square":
+                recorded = {"accuracy_after": {"square": measured["value"]}, "warnings": []}
+            if recorded:
+                texts = [text.format(part[field]) for field, text in _BUDGET.items() if field in part]
+                texts = [text.replace("(s)", "" if text.startswith("1 ") else "s") for text in texts]
+                budget = ", ".join([*texts, f"{measured['count']:,} images"])
+                result: AttackResult = {
+                    "accuracy_after": recorded["accuracy_after"],
+                    "warnings": recorded["warnings"],
+                    "budget": budget,
+                }
+                found.setdefault((evaluation["row"], measured["measure"]), result)
+    return found

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from tf_robust.evaluation import EvalConfig
-from tf_robust.report.adaptation import ADAPTED
+from tf_robust.report.tables import ADAPTED
 from tf_robust.runs.run import Run
 from tf_robust.runs.workdir import recorded_flags
 

@@ -16,7 +16,7 @@ from tf_robust.report.table_types import Table
 from tf_robust.saved_models import loading
 from tf_robust.utils.errors import unknown
 
-_COLUMNS = ["row", "measure", "value", "baseline", "difference", "low", "high", "p", "count", "separated"]
+_COLUMNS = ["row", "measure", "value", "baseline", "difference", "low", "high", "p", "count", "significant"]
 
 
 class Result:
@@ -108,19 +108,20 @@ class Comparison:
         return f"<Comparison of {others} with {self.table['baseline']}: {len(self.table['measures'])} measures>"
 
     def __str__(self) -> str:
-        return report.verdict(self.table)
+        return "\n".join(report.summary_lines(self.table))
 
     def frame(self) -> pandas.DataFrame:
         """Returns a table with one line per measure and model: values, and the difference to the baseline.
 
-        `low`, `high` and `p` are the paired 95 % t interval and test (for an accuracy McNemar's exact test) over the images that the
-        models share; empty for measures that are no means over images. The two may disagree near p = 0.05: `separated` is as in the
-        report, p < 0.05 and an interval without 0; over several seeds, with their interval; None for a measure without any interval.
+        `low` and `high` are the ends of the 95 % interval of the difference, as in the report; `significant`: it excludes 0 (None
+        without an interval). `p` is that of a paired test over the `count` images that the models share: McNemar's exact test for an
+        accuracy on one set, else the paired t-test; empty for metrics that are no means over images.
         """
-        lines = []
+        lines, intervals = [], report.difference_intervals(self.table)
         for entry in self.table["rows"]:
             if difference := entry["difference"]:
                 images: Mapping = difference["images"] or {}
+                low, high, significant = intervals.get((entry["row"], entry["measure"]), (None, None, None))
                 lines.append(
                     {
                         "row": entry["row"],
@@ -128,8 +129,7 @@ class Comparison:
                         "value": entry["mean"],
                         "baseline": entry["mean"] - difference["mean"],
                         "difference": difference["mean"],
-                        **{name: images.get(name) for name in ("low", "high", "p", "count")},
-                        "separated": report.is_separated(self.table, entry) if entry["low"] is not None or difference["images"] else None,
+                        **{"low": low, "high": high, **{name: images.get(name) for name in ("p", "count")}, "significant": significant},
                     }
                 )
         return pandas.DataFrame(lines, columns=_COLUMNS)
@@ -196,8 +196,8 @@ def _write_report(path, results, title, baseline=None):
 
 
 def _to_html(table):
-    """The verdict and the main measures of a table, for notebooks."""
+    """Returns the summary and the headline metrics of a table, for notebooks."""
     cells = {(entry["row"], entry["measure"]): entry["mean"] for entry in table["rows"]}
     frame = pandas.DataFrame({row: {name: cells.get((row, name)) for name in table["headlines"]} for row in table["order"]})
-    verdict = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in report.verdict_sentences(table))
-    return verdict + frame.to_html(float_format="{:.4f}".format)
+    lines = "".join(f"<p>{html.escape(line)}</p>" for line in report.summary_lines(table))
+    return lines + frame.to_html(float_format="{:.4f}".format)

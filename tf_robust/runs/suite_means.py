@@ -219,4 +219,4 @@ def write_means(folder: str, means: SuiteMeans, evaluations: Sequence[dict], com
     )
     print("\n".join([means.table["title"], "", report.to_text(table), *notes, ""]))
     print(f"Report:  {os.path.join(folder, 'report.html')}  (also report.md, results.json, and a folder for each suite)")
-    comparison.print_verdict(table)
+    comparison.print_summary(table)

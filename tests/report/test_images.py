@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tests.report.conftest import is_image
-from tf_robust.report import figures
+from tf_robust.report import images as figures
 
 RANDOM = np.random.RandomState(0)
 GRAY = RANDOM.rand(3, 8, 8, 1)
@@ -22,11 +22,9 @@ def test_strip_names_the_shape(images):
         figures._strip(images)
 
 
-def test_image_groups(tmp_path):
-    path = str(tmp_path / "made" / "groups.png")
-    assert figures.image_groups(path, {"gray": GRAY, "color": COLOR}, "Examples") == path and is_image(path)
-    with pytest.raises(ValueError, match="at least one group"):
-        figures.image_groups(path, {}, "Examples")
+def test_lines_without_texts(tmp_path):
+    path = str(tmp_path / "made" / "lines.png")
+    assert figures.captioned_images(path, [("gray", GRAY, None), ("color", COLOR, None)]) == path and is_image(path)
 
 
 def test_noise_samples(tmp_path):

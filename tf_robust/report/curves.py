@@ -1,0 +1,204 @@
+"""Charts of the results of single images: calibration, abstention, attacks and certificates.
+
+Models are {name: (confidences [N] in [0, 1], correct [N])}, as in `tf_robust.metrics`, unless stated otherwise.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import altair as alt
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tf_robust import metrics
+from tf_robust.report.chart import COLORS, INK, Chart, by_row, data, domain, finish, lines_by_row, panels, span, tips
+
+_POINTS = 300  # per curve
+_LOWEST_RATE = 0.02  # at lower response rates accuracies depend on a few examples, and curves may leave the chart
+_UNITS = {"l0": "values changed", "l1": "sum of changes", "l2": "length", "linf": "largest change"}
+
+Outcomes = Mapping[str, tuple[ArrayLike, ArrayLike]]  # {model: (confidences, correct)}
+Bins = Mapping[str, Mapping[str, np.ndarray]]  # {model: {images: [3, B] number of images, of correct ones, sum of confidences}}
+Distances = Mapping[str, Mapping[str, ArrayLike]]  # {model: {"ATTACK_NORM": [N]}}
+
+
+def reliability_diagram(models: Outcomes, bin_size: int = 100, name: str = "reliability") -> Chart:
+    """Draws accuracy over confidence, one panel per model, one dot per bin; 95 % of the bins of a calibrated model are in the gray band."""
+    _check(models)
+    values: list[dict] = []
+    titles = []
+    for model, (confidences, correct) in models.items():
+        means, accuracies, counts = metrics.reliability_bins(confidences, correct, bin_size)
+        titles.append(f"{model}: RMS error {metrics.rms_calibration_error(confidences, correct, bin_size):.3f}")
+        for x, y, n in zip(means, accuracies, counts):
+            values.append({"model": titles[-1], "confidence": float(x), "accuracy": float(y), "examples": int(n)})
+        chance = np.linspace(0, 1, 51)
+        half = 1.96 * np.sqrt(chance * (1 - chance) / counts[0])
+        for c, low, high in zip(chance, np.maximum(0, chance - half), np.minimum(1, chance + half)):
+            values.append({"model": titles[-1], "chance": float(c), "low": float(low), "high": float(high)})
+
+    def at(across: str, down: str) -> alt.Chart:
+        return alt.Chart().encode(span(alt.X, across, (0, 1), "mean confidence"), span(alt.Y, down, (0, 1), "accuracy"))
+
+    dashed = {"color": INK, "opacity": 0.5, "strokeDash": [4, 3], "strokeWidth": 1}
+    panel = alt.layer(
+        at("chance", "low").mark_area(color=INK, opacity=0.15).encode(y2="high").transform_filter("isValid(datum.chance)"),
+        at("chance", "chance").mark_line(**dashed).transform_filter("isValid(datum.chance)"),
+        at("confidence", "accuracy")
+        .mark_point(filled=True, size=30, color=COLORS[0])
+        .encode(tooltip=tips(("examples",), ("confidence", "accuracy"), ".3f"))
+        .transform_filter("isValid(datum.confidence)"),
+    )
+    caption = (
+        f"Accuracy by confidence: bins of {bin_size} clean images, first seed of each row. 95 % of the bins of a calibrated "
+        "model lie in the gray band."
+    )
+    return finish(panels(panel.properties(width=190, height=190), values, "model", titles, 4, 190), name, caption)
+
+
+def response_rate_curves(models: Outcomes) -> Chart:
+    """Draws accuracy over the fraction of examples answered, the most confident first; one line per model, with its AURRA."""
+    _check(models)
+    values: list[dict] = []
+    for name, outcomes in models.items():
+        rates, accuracies = metrics.response_rate_curve(*outcomes)
+        first, area = np.flatnonzero(rates >= _LOWEST_RATE)[0], metrics.aurra(*outcomes)
+        for i in _thin(first, len(rates), 200):
+            values.append({"row": name, "rate": float(rates[i]), "accuracy": float(accuracies[i]), "AURRA": area})
+    chart = (
+        alt.Chart(data(values))
+        .mark_line(point=len(values) == len(models))
+        .encode(
+            span(alt.X, "rate", (0, 1), "response rate"),
+            span(alt.Y, "accuracy", domain([value["accuracy"] for value in values]), "accuracy among the answered"),
+            tooltip=tips(("row",), ("rate", "accuracy", "AURRA"), ".3f"),
+            **lines_by_row([*models]),
+        )
+    )
+    caption = "Accuracy on the clean images with the highest confidences; AURRA is the mean of the curve."
+    return finish(chart, "response_rate", caption, 280)
+
+
+def _check(models: Outcomes) -> None:
+    if not models:
+        raise ValueError("Expected at least one model with its confidences and correct. Received: none")
+
+
+def _thin(first: int, end: int, points: int) -> np.ndarray:
+    """Returns at most so many indices, evenly spaced."""
+    return np.unique(np.linspace(first, end - 1, points).astype(int))
+
+
+def risk_coverage(models: Bins) -> Chart:
+    """Draws the error among the answered images over the fraction answered, the most confident first, one line for each kind of images."""
+    values = []
+    for model, kinds in models.items():
+        for kind, (counts, correct, _) in kinds.items():
+            answered, hits = (np.cumsum(one[::-1]) for one in (counts, correct))
+            for n, hit in zip(answered, hits):
+                if n >= 0.01 * answered[-1]:  # below, a few images decide
+                    values.append({"model": model, "images": kind, "coverage": float(n / answered[-1]), "error": float(1 - hit / n)})
+    lines = (
+        alt.Chart()
+        .mark_line()
+        .encode(
+            span(alt.X, "coverage", (0, 1), "fraction answered"),
+            alt.Y("error:Q", title="error among the answered"),
+            **_by_images(values),
+            tooltip=tips(("images",), ("coverage", "error")),
+        )
+    )
+    caption = "Error among the answered images over the fraction answered, the most confident first; a severity: 15 corruptions."
+    return finish(panels(lines.properties(width=260, height=220), values, "model", models, 2, 260), "risk_coverage", caption)
+
+
+def reliability_by_severity(models: Bins) -> Chart:
+    """Draws accuracy over confidence, one line for each kind of images; below the dashed diagonal the model is overconfident."""
+    values = []
+    for model, kinds in models.items():
+        for kind, bins in kinds.items():
+            for count, hit, confidence in zip(*_merge(*bins)):
+                values.append({"model": model, "images": kind, "confidence": float(confidence / count), "accuracy": float(hit / count)})
+    x, y = span(alt.X, "confidence", (0, 1), "mean confidence"), span(alt.Y, "accuracy", (0, 1))
+    diagonal = alt.Chart(data({"confidence": end, "accuracy": end} for end in (0, 1)))
+    lines = alt.Chart().mark_line(point=True).encode(x, y, **_by_images(values), tooltip=tips(("images",), ("confidence", "accuracy")))
+    panel = alt.layer(diagonal.mark_line(strokeDash=[4, 3], color=INK).encode(x, y), lines).properties(width=260, height=220)
+    caption = "Accuracy over confidence, after scaling if it was fitted; below the dashed line the model is overconfident."
+    return finish(panels(panel, values, "model", models, 2, 260), "reliability_severity", caption)
+
+
+def _by_images(values: Sequence[dict]) -> dict:
+    """Returns the encoding of kinds of images as colors."""
+    kinds = list(dict.fromkeys(value["images"] for value in values))
+    scale = alt.Scale(domain=kinds, range=list(COLORS[: len(kinds)]))
+    return {"color": alt.Color("images:N", sort=None, title=None, scale=scale)}
+
+
+def _merge(counts: np.ndarray, correct: np.ndarray, confidences: np.ndarray, parts: int = 12) -> np.ndarray:
+    """Returns neighboring bins joined to at most `parts` of about equally many images, [3, P]."""
+    part = np.minimum(parts * (np.cumsum(counts) - counts / 2) // counts.sum(), parts - 1).astype(int)
+    merged = np.array([np.bincount(part, one, parts) for one in (counts, correct, confidences)])
+    return merged[:, merged[0] > 0]
+
+
+def attack_curves(models: Distances, groups: Mapping[str, Sequence[str]] | None = None) -> Chart:
+    """Draws the fraction of misclassified images over the size of the perturbation, one panel per attack and one line per model."""
+    attacks = list(dict.fromkeys(attack for distances in models.values() for attack in distances))
+    if not attacks:
+        raise ValueError("Expected at least one model with distances. Received: none")
+    groups = {f"{title}, ": names for title, names in (groups or {}).items() if set(names) & set(models)} or {"": list(models)}
+    charts = [_attack_panel(f"{title}{attack}", attack, models, names) for title, names in groups.items() for attack in attacks]
+    caption = "Misclassified images over the size of the smallest perturbation that the attack found, first seed of each row."
+    return finish(alt.concat(*charts, columns=2), "attacks", caption)
+
+
+def _attack_panel(title: str, attack: str, models: Distances, names: Sequence[str]) -> alt.Chart:
+    values: list[dict] = []
+    largest, norm = 0.0, attack.partition("_")[2]
+    for name in names:
+        if attack in models.get(name, {}):
+            distances = np.sort(np.asarray(models[name][attack], np.float64))
+            finite, median = distances[np.isfinite(distances)], float(np.median(distances))
+            steps = [(0.0, float(np.mean(distances <= 0)))]
+            if len(finite):
+                largest = max(largest, float(np.quantile(finite, 0.98)))
+                steps += [(float(finite[i]), (int(i) + 1) / len(distances)) for i in _thin(0, len(finite), min(_POINTS, len(finite)))]
+            shown = median if np.isfinite(median) else None
+            values += [{"row": name, "size": size, "misclassified": fraction, "median": shown} for size, fraction in steps]
+    chart = (
+        alt.Chart(data(values), title=title)
+        .mark_line(interpolate="step-after", clip=True)
+        .encode(
+            span(alt.X, "size", (0, largest or 1.0), f"size of the perturbation, {norm} ({_UNITS[norm]})"),
+            span(alt.Y, "misclassified", (0, 1)),
+            tooltip=tips(("row",), ("size", "misclassified", "median"), ".3g"),
+            **lines_by_row([*models]),
+        )
+    )
+    return chart.properties(width=300, height=200)
+
+
+def certified_curves(models: Mapping[str, ArrayLike], attacked: Mapping[str, Mapping[float, float]]) -> Chart:
+    """Draws the fraction of images that are correct and certified over the radius, and dots for accuracies under attack."""
+    if not models:
+        raise ValueError("Expected at least one model with certified radii. Received: none")
+    values: list[dict] = []
+    for row, radii in models.items():
+        radii = np.sort(np.asarray(radii, np.float64))
+        ends = np.unique(radii[radii > 0])
+        ends = ends[_thin(0, len(ends), min(_POINTS, len(ends)))] if len(ends) else ends
+        values.append({"row": row, "radius": 0.0, "accuracy": float(np.mean(radii > 0)), "kind": "certified"})
+        values += [{"row": row, "radius": float(r), "accuracy": float(np.mean(radii >= r)), "kind": "certified"} for r in ends]
+        values += [{"row": row, "radius": r, "accuracy": a, "kind": "PGD"} for r, a in sorted(attacked.get(row, {}).items())]
+    base = alt.Chart().encode(
+        alt.X("radius:Q", title="radius, l2 (length of the change)", axis=alt.Axis(tickCount=6)),
+        span(alt.Y, "accuracy", (0, 1)),
+        tooltip=tips(("row",), ("radius", "accuracy"), ".3f"),
+    )
+    order = [*models]
+    lines = base.mark_line(interpolate="step-before").encode(**lines_by_row(order)).transform_filter("datum.kind == 'certified'")
+    dots = base.mark_point(filled=True, size=60).encode(by_row("color", order, legend=None)).transform_filter("datum.kind == 'PGD'")
+    caption = (
+        "Randomized smoothing. Lines: images that are classified correctly and certified at a radius, a lower bound of robust accuracy. "
+        "Dots: accuracy of the smoothed model under PGD, an upper bound, and at radius 0 without attack. First seed of each row."
+    )
+    return finish(alt.layer(lines, dots, data=data(values)), "certified", caption, 280)

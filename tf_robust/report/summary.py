@@ -1,0 +1,180 @@
+"""The summary of a report: its main numbers, one line each, with fixed words around them.
+
+With several models a line has the best model for one kind of images (corruptions, noise, attacks, shifts), its value, and the difference
+to the baseline with the 95 % interval; then come clean accuracy and cost. A difference is significant if the interval excludes 0.
+With one model a line has its accuracy and the difference to clean images.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from tf_robust import metrics
+from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, describe, parse_measure
+from tf_robust.report.formatting import interval, number_range, value
+from tf_robust.report.measure_order import kinds_of_robustness
+from tf_robust.report.table_types import Entry, Table
+from tf_robust.report.tables import Interval, cells, difference_intervals, difference_of, gain, separate_interval
+
+_LISTED = 3  # metrics in a list
+_ROUNDING = 1e-9  # of a mean of many numbers
+
+
+def summarize(table: Table) -> list[tuple[str, str]]:
+    """Returns the summary as (label, numbers) of each line."""
+    return _compare(table) if len(table["order"]) > 1 else _describe(table, table["order"][0])
+
+
+def summary_lines(table: Table) -> list[str]:
+    """Returns the lines of the summary as text."""
+    return [f"{label}: {numbers}." for label, numbers in summarize(table)]
+
+
+def is_significant(table: Table, entry: Entry) -> bool:
+    """Returns whether the interval of an entry's difference to the baseline excludes 0."""
+    one = difference_intervals(table).get((entry["row"], entry["measure"]))
+    return one is not None and one.significant
+
+
+def _compare(table: Table) -> list[tuple[str, str]]:
+    intervals, by_cell, baseline = difference_intervals(table), cells(table), table["baseline"]
+    others = [row for row in table["order"] if row != baseline]
+    compared = {key: entry for key, entry in by_cell.items() if entry["difference"]}
+
+    def difference(key: tuple[str, str]) -> str:
+        row, metric = key
+        one, mean = intervals.get(key), difference_of(compared[key])["mean"]
+        return f"{row} {_value(compared[key])}, {_difference(metric, mean, one)} vs {baseline}{_significance(one)}"
+
+    chosen = list(kinds_of_robustness(table).values())
+    if not chosen:  # other metrics, such as flip probabilities
+        chosen = [one for one in table["headlines"] if not _is_clean(one) and parse_measure(one).family != "deployed"][:_LISTED]
+    lines, named = [], dict.fromkeys(others if len(others) == 1 else ())
+    for metric in chosen:
+        keys = sorted((key for key in compared if key[1] == metric), key=lambda key: _quality(compared[key]), reverse=True)
+        if not keys:
+            continue
+        best, reference = keys[0], by_cell[baseline, metric]
+        if _quality(reference) > _quality(compared[best]):
+            start = f"best {baseline} (the baseline) {_value(reference)}; next"
+        else:
+            start = "best"
+            named[best[0]] = None
+        lines.append((_name(metric), f"{start} {difference(best)}"))
+        gains = [key for key in keys if gain(compared[key]) > 0 and key in intervals and intervals[key].significant]
+        if gains and gains[0] != best:
+            named[gains[0][0]] = None
+            lines.append((f"{_name(metric)}, largest significant gain", difference(gains[0])))
+    clean = [metric for metric in table["measures"] if _is_clean(metric) and metric not in chosen][:1]
+    lines += [(_name(metric), difference((row, metric))) for metric in clean for row in named or others if (row, metric) in compared]
+    chosen += clean
+    if not lines:
+        if table["adapted"]:
+            return [("Test-time adaptation", "the table has the values with and without it")]
+        return [("Comparison", f"no row shares a metric and a seed with {baseline}")]
+    worse = [key for key, one in intervals.items() if key[1] not in chosen and one.significant and gain(compared[key]) < 0]
+    listed = {*table["measures"], *(table["details"] if len(others) == 1 else ())}
+    for row in named:
+        keys = [key for key in worse if key[0] == row and key[1] in listed]
+        texts = [f"{_name(key[1])} {_difference(key[1], difference_of(compared[key])['mean'], intervals[key])}" for key in keys]
+        if len(texts) > _LISTED:
+            texts = [*texts[:_LISTED], f"and {len(texts) - _LISTED} more"]
+        lines += [("Significantly worse", f"{row}: {'; '.join(texts)}")] if texts else []
+    ratios = [f"{row} {ratio:.1f} times that of {baseline}" for row in named if (ratio := table["training_ratios"].get(row))]
+    lines += [("Training time", "; ".join(ratios))] if ratios else []
+    shown = [entry for key, entry in compared.items() if key[1] in chosen]
+    pairs = [difference_of(entry)["pairs"] for entry in shown]
+    paired = "over the seeds" if max(pairs) > 1 else "over the images" * any(difference_of(entry)["images"] for entry in shown)
+    text = f"paired 95% intervals {paired}" if paired else "unpaired 95% intervals"
+    return [*lines, _counts(table, shown, pairs, f"{text}{f', for {len(others)} models at once' * (len(others) > 1)}")]
+
+
+def _describe(table: Table, row: str) -> list[tuple[str, str]]:
+    """Returns the lines of one model: clean accuracy, the metric of each kind of images, and the lowest of the corruptions."""
+    own = {entry["measure"]: entry for entry in table["rows"]}
+    clean = next((entry for metric, entry in own.items() if _is_clean(metric)), None)
+    kinds = {_name(metric): own[metric] for metric in kinds_of_robustness(table).values()}
+    corrupted = [e for m, e in own.items() if _is_of_corruptions(m) and describe(m).images and e not in kinds.values()]
+    if corrupted:
+        lowest = min(corrupted, key=_quality)
+        kinds[f"{_name(lowest['measure'])}, the lowest of the corruptions"] = lowest
+    shown = [clean] if clean else []
+    if clean is None or not kinds:
+        shown = [e for metric, e in own.items() if metric in table["measures"]][: 2 * _LISTED]
+        lines = [(_name(e["measure"]), f"{row} {_with_interval(e)}") for e in shown]
+    else:
+        lines = [(_name(clean["measure"]), f"{row} {_with_interval(clean)}")]
+        for kind, entry in kinds.items():
+            shown.append(entry)
+            one = _fall(table, entry, clean)
+            text = _difference(entry["measure"], entry["mean"] - clean["mean"], one)
+            lines.append((kind, f"{_with_interval(entry)}, {text} vs clean{_significance(one)}"))
+    return [*lines, *_abstention(own), _counts(table, shown, [len(entry["seeds"]) for entry in shown], "95% intervals")]
+
+
+def _fall(table: Table, entry: Entry, clean: Entry) -> Interval | None:
+    """Returns the interval of the difference to clean images: paired over seeds or images, else Newcombe's."""
+    fall = table["falls"].get(entry["measure"])
+    low, high = (fall["low"], fall["high"]) if fall else separate_interval(entry, clean)
+    return None if low is None or high is None else Interval(low, high, low > _ROUNDING or high < -_ROUNDING)
+
+
+def _abstention(own: dict[str, Entry]) -> Iterable[tuple[str, str]]:
+    """Returns a line on coverage and accuracy with abstention, of clean images and of those of the highest severity."""
+    severities = sorted(m.split("/")[1] for m in own if m.startswith("abstention/severity_") and m.endswith("/accuracy"))
+    images = {"": "clean images", **{f"{one}/": f"corrupted images of {one.replace('_', ' ')}" for one in severities[-1:]}}
+    for prefix, name in images.items():
+        coverage, accuracy = (own.get(f"abstention/{prefix}{one}") for one in ("coverage", "accuracy"))
+        if coverage and accuracy:
+            yield f"Abstention, {name}", f"{coverage['mean']:.1%} answered, accuracy {accuracy['mean']:.1%}"
+
+
+def _is_clean(metric: str) -> bool:
+    """Returns whether it is the accuracy on clean images after training with all labels."""
+    return parse_measure(metric).is_clean and not parse_measure(metric).label_fraction
+
+
+def _is_of_corruptions(metric: str) -> bool:
+    """Returns whether it is a mean over severities."""
+    name = parse_measure(metric)
+    return name.family in CORRUPTION_FAMILIES and name.severity is None and (name.is_member or name.name in metrics.GROUPS)
+
+
+def _quality(entry: Entry) -> float:
+    return entry["mean"] * (-1 if parse_measure(entry["measure"]).lower_is_better else 1)
+
+
+def _name(metric: str) -> str:
+    return describe(metric).name
+
+
+def _value(entry: Entry) -> str:
+    return f"{entry['mean']:.1%}" if describe(entry["measure"]).images else value(entry["mean"])
+
+
+def _with_interval(entry: Entry) -> str:
+    low, high = entry["low"], entry["high"]
+    if describe(entry["measure"]).is_fraction and low is not None and high is not None:
+        low, high = max(0.0, low), min(1.0, high)  # t intervals over few seeds are wide
+    return f"{_value(entry)} {_ends(entry['measure'], low, high)}".rstrip()
+
+
+def _difference(metric: str, mean: float, one: Interval | None) -> str:
+    """Returns `+15.0 points [12.1, 17.9]` of an accuracy, or `-0.400 [-0.500, -0.300]`."""
+    size = f"{100 * mean:+z.1f} points" if describe(metric).images else f"{mean:+z.3f}"
+    return f"{size} {_ends(metric, one.low, one.high) if one else ''}".rstrip()
+
+
+def _ends(metric: str, low: float | None, high: float | None) -> str:
+    """Returns an interval, in points for an accuracy."""
+    if low is None or high is None or not describe(metric).images:
+        return interval(low, high)
+    return interval(100 * low, 100 * high, decimals=1)
+
+
+def _significance(one: Interval | None) -> str:
+    return ", no interval" if one is None else ", significant" if one.significant else ", not significant"
+
+
+def _counts(table: Table, shown: Sequence[Entry], seeds: Sequence[int], text: str) -> tuple[str, str]:
+    """Returns the line with the numbers of images and seeds, and the kind of the intervals."""
+    images = number_range([table["images"][entry["measure"]] for entry in shown])
+    return "Measured on", f"{images} images, {number_range(seeds)} seed{'s' * (max(seeds) > 1)}; {text}"
