@@ -261,6 +261,7 @@ def quick_started():
 def take_first_step():
     """Runs the quick start until its first step and prints the time at which it was completed."""
     from tf_robust.cli import commands
+    from tf_robust.cli.command_line import read_command
     from tf_robust.training import loop
 
     def stop(run_steps, iterator, count, method):
@@ -270,16 +271,16 @@ def take_first_step():
 
     loop.checked_run = stop
     with tempfile.TemporaryDirectory() as folder:
-        values = commands.parse_arguments(["--suite=flags/quickstart", f"--workdir={folder}"])
-        commands.suite(values, [])
+        _, options = read_command(["suite", "flags/quickstart", f"--workdir={folder}"])
+        commands.suite(options, [])
 
 
 def first_run(*arguments):
     """Returns the run that a command line describes."""
-    from tf_robust.cli.flags import parse_arguments
-    from tf_robust.cli.options import runs_of
+    from tf_robust.cli.build import build_runs
+    from tf_robust.cli.command_line import read_command
 
-    return runs_of(parse_arguments(arguments), "row")[0]
+    return build_runs(read_command(["train", *arguments])[1], "row")[0]
 
 
 def watch_memory():

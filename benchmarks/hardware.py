@@ -19,8 +19,8 @@ import tensorflow as tf
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from tf_robust import corruptions, data, evaluation, metrics
-from tf_robust.cli.flags import parse_arguments
-from tf_robust.cli.options import runs_of
+from tf_robust.cli.build import build_runs
+from tf_robust.cli.command_line import read_command
 from tf_robust.runs import dry_run, graphs
 from tf_robust.runs.run import Run
 from tf_robust.utils.files import read_json
@@ -99,7 +99,7 @@ def resource_needs(run: Run) -> dict:
         number of evaluated images, "forward": operations for one of them, "corrupting": core seconds for one of them, "disk": bytes}.
         steps, flops, kept and making are 0 for methods without steps.
     """
-    s, source = run.config, run.training_source()
+    s, source = run.config.train, run.training_source()
     method = run.method(source)
     steps = 0 if method.closed_form else data.steps_per_epoch(source, s.batch_size) * s.epochs
     method.schedule(max(1, steps // s.epochs), steps)
@@ -236,7 +236,7 @@ def to_text(predictions: Sequence[tuple[Mapping, Mapping]], hardware: Hardware, 
 def main(path: str, *arguments: str) -> None:
     """Prints the predicted cost of the runs that flags describe. path: JSON file of the hardware."""
     machine = Hardware.read(path)
-    runs = runs_of(parse_arguments(arguments), "row")
+    runs = build_runs(read_command(["train", *arguments])[1], "row")
     needs = resource_needs(runs[0])
     print(to_text([(needs, predict_cost(needs, machine))], machine, len(runs)))
 

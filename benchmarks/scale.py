@@ -29,8 +29,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import hardware
-from tf_robust.cli import flags as experiment_flags
-from tf_robust.cli import options as experiment_runs
+from tf_robust.cli.build import build_runs
+from tf_robust.cli.command_line import read_command
 from tf_robust.data.source import Source
 from tf_robust.evaluation.evaluation_data import EvaluationData
 from tf_robust.runs import dry_run, suite
@@ -96,12 +96,12 @@ def stand_in(name, split, times=1):
 
 def runs_of(*arguments, row="row"):
     """Returns the runs that a command line describes, on a stand-in for their data."""
-    values = experiment_flags.parse_arguments(arguments)
-    found = experiment_runs.runs_of(values, row)
+    found = build_runs(read_command(["train", *arguments])[1], row)
     for run in found:
-        run.data = lambda run=run: StandInData(run.config, run.config.evaluation, run.seed)
+        run.data = lambda run=run: StandInData(run.config.data, run.config.evaluation, run.seed)
         run.training_source = lambda run=run: stand_in(run.config.data.data, "train", 2 if run.config.train.stylized_dir else 1)
-        run.init_path, run.config = "", dataclasses.replace(run.config, init_from_row="")
+        run.init_path = ""
+        run.config = dataclasses.replace(run.config, train=dataclasses.replace(run.config.train, init_from_row=""))
     return found
 
 

@@ -108,7 +108,7 @@ def _help():
 
 
 def _index():
-    return json.loads(_read("tf_robust.cli.flag_index.json"))
+    return json.loads(_read("tf_robust/cli/flag_index.json"))
 
 
 def _table(head, rows):
@@ -120,26 +120,33 @@ def _table(head, rows):
 
 
 def _flags():
-    """Returns tables of all flags: the general ones, then those of each method or view that has flags of its own."""
+    """Returns tables of the flags of each command but training's, of a training, and of each method and view that has flags of its own."""
     sys.path.insert(0, ROOT)
-    from absl.flags import FlagValues
+    from tf_robust.cli import flag_index
+    from tf_robust.cli.command_line import COMMANDS
 
-    from tf_robust.cli.flags import define_flags, flag_names
-
-    define_flags(values := FlagValues())
     names = _index()["names"]
-    owners = sorted({*names["methods"], *(view.rstrip("*") for view in names["views"])}, key=len, reverse=True)
-    sections: dict[str, list] = {}
-    for name in sorted(flag_names()):
-        owner = next((owner for owner in owners if name.startswith(f"{owner}_")), "")
-        default = values[name].default if isinstance(values[name].default, (list, tuple)) else [values[name].default]
-        shown = [str(value).lower() if isinstance(value, bool) else str(value) for value in default if value not in (None, "")]
-        cell = f"`--{name}`" + (" = " if shown else "") + ", ".join(f"`{value}`" for value in shown)
-        sections.setdefault(owner, []).append((cell, values[name].help))
+    training = COMMANDS["train"].parameters()
+    sections = {"Flags of train": training}
+    for name, command in COMMANDS.items():
+        if name != "train" and (own := {flag: one for flag, one in command.parameters().items() if flag not in training}):
+            sections[f"Further flags of {name}"] = own
+    for name in names["methods"]:
+        sections[f"Flags of the method {name}"] = flag_index.training_parameters(name, ())
+    for name in (view.rstrip("*") for view in names["views"]):
+        sections[f"Flags of the view {name}"] = flag_index.training_parameters("", [name])
     return "\n\n".join(
-        f"## {f'Flags of {owner}' if owner else 'General flags'}\n\n" + _table(("flag and its default", "meaning"), rows)
-        for owner, rows in sorted(sections.items())
+        f"## {title}\n\n" + _table(("flag and its default", "meaning"), [(_flag(one), one.help) for _, one in sorted(found.items())])
+        for title, found in sections.items()
+        if found
     )
+
+
+def _flag(parameter):
+    """A flag and its default."""
+    default = parameter.default if isinstance(parameter.default, tuple) else (parameter.default,)
+    shown = [str(value).lower() if isinstance(value, bool) else str(value) for value in default if value != ""]
+    return f"`--{parameter.name}`" + (" = " if shown else "") + ", ".join(f"`{value}`" for value in shown)
 
 
 def _names(kind, head):

@@ -13,7 +13,7 @@ import sys
 import numpy as np
 from absl import app, flags
 
-from tf_robust.cli.flags import parse_arguments
+from tf_robust.cli.command_line import read_command
 from tf_robust.evaluation import EvalConfig
 from tf_robust.saved_models import zoo
 from tf_robust.utils.files import atomic_folder, read_json, write_json
@@ -57,9 +57,9 @@ def pack(run: str, name: str, title: str) -> None:
 
 def evaluate(name: str, workdir: str, data_dir: str) -> None:
     """Evaluates a pretrained model by the flags of its row, and adds the result to its card."""
-    row = parse_arguments([f"--flagfile=flags/zoo/{name}.flags"])
-    chosen = [f"--{flag}={_text(row[flag].value)}" for flag in parameters(EvalConfig) if row[flag].present]
-    arguments = ["evaluate", f"zoo:{name}", f"--data={row.data}", f"--data_dir={data_dir}", f"--workdir={workdir}", *chosen]
+    row = read_command(["train", f"--flagfile=flags/zoo/{name}.flags"])[1]
+    chosen = [f"--{flag}={_text(row[flag])}" for flag in parameters(EvalConfig) if flag in row.given]
+    arguments = ["evaluate", f"zoo:{name}", f"--data={row['data']}", f"--data_dir={data_dir}", f"--workdir={workdir}", *chosen]
     subprocess.run([sys.executable, "-m", "tf_robust", *arguments], check=True)
     content = read_json(os.path.join(workdir, "evaluation.json"))
     file = os.path.join(zoo.FOLDER, name, "card.json")
