@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tf_robust.data import Batch, evaluation_batches, first_batch, steps_per_epoch, training_batches
 from tf_robust.data.augment import augmix, clean, crop_flip, patch_gaussian
-from tf_robust.data.sources import ArraySource
+from tf_robust.data.source import ArraySource
 
 SIZE, BATCH = 14, 4  # three full batches per epoch
 AUGMENTATIONS = (crop_flip, patch_gaussian)
