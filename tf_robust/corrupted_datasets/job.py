@@ -1,21 +1,17 @@
 """The work of writing one corrupted set, whichever process does which part of it."""
 
 import os
-import typing
 
 from tf_robust import corruptions, metrics
 from tf_robust.corrupted_datasets import preview
 from tf_robust.corrupted_datasets.generator import CorruptionConfig, Generator
 from tf_robust.corrupted_datasets.npy import ArrayLayout
-from tf_robust.corrupted_datasets.plan import Plan, Unit
+from tf_robust.corrupted_datasets.plan import Plan, Unit, WriterConfig
 from tf_robust.corrupted_datasets.tfrecord import RecordLayout
 from tf_robust.data.source import Source
 from tf_robust.utils import environment
 from tf_robust.utils.files import read_json, write_json
 from tf_robust.utils.locks import file_lock
-
-if typing.TYPE_CHECKING:
-    from tf_robust.corrupted_datasets.writer import WriterConfig
 
 LAYOUTS = {"npy": ArrayLayout, "tfds": RecordLayout}
 _FREE = ("versions", "corruptions")  # parts of a card that may change while a set is written
@@ -34,7 +30,7 @@ class Job:
         ValueError: the source is empty.
     """
 
-    def __init__(self, source: Source, folder: str, writer_config: "WriterConfig", corruption_config: CorruptionConfig) -> None:
+    def __init__(self, source: Source, folder: str, writer_config: WriterConfig, corruption_config: CorruptionConfig) -> None:
         if not len(source):
             raise ValueError(f"Expected images to corrupt in {source.name} ({source.split}). Received: none")
         self.source, self.folder = source, folder

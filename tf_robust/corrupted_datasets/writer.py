@@ -3,61 +3,15 @@
 Interrupted at any moment, the same command resumes with the same result.
 """
 
-import dataclasses
-import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
-from tf_robust import corruptions
 from tf_robust.corrupted_datasets.disk_space import check_disk_space, explain_full_disk
 from tf_robust.corrupted_datasets.generator import CorruptionConfig
-from tf_robust.corrupted_datasets.job import LAYOUTS, Job
-from tf_robust.corrupted_datasets.plan import part_of
+from tf_robust.corrupted_datasets.job import Job
+from tf_robust.corrupted_datasets.plan import WriterConfig, part_of
 from tf_robust.data.source import Source
-from tf_robust.utils.errors import unknown
 from tf_robust.utils.locks import file_lock
 from tf_robust.utils.progress import Progress
-
-
-@dataclasses.dataclass(frozen=True)
-class WriterConfig:
-    """Format, corruptions and division of the work of writing a corrupted set.
-
-    Args:
-        dataset_format: `npy`: one file NAME.npy with all five severities for each corruption, as CIFAR-10-C; `tfds`: a set of
-            TFRecord files for each corruption and severity, which TFDS reads.
-        corruptions: names of the corruptions; empty: the 19 of the common-corruption benchmark, without those of C-bar.
-        shard: part of the work for this process: 3/16 is the third of sixteen.
-        chunk_size: images written at once; with the format tfds, images per file.
-        engine: `local`: this process; `beam`: an Apache Beam pipeline (extra [beam]), which divides the work itself.
-        beam_options: of the pipeline, as on Beam's command line: --runner=FlinkRunner,--parallelism=8; empty: this
-            machine.
-
-    Raises:
-        ValueError: unknown names, an invalid shard, or chunk_size < 1.
-    """
-
-    dataset_format: typing.Literal["npy", "tfds"] = "npy"
-    corruptions: tuple[str, ...] = ()
-    shard: str = "1/1"
-    chunk_size: int = 1000
-    engine: typing.Literal["local", "beam"] = "local"
-    beam_options: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.engine == "beam" and part_of(self.shard) != (1, 1):
-            raise ValueError(f"Expected shard=1/1 with Beam, which divides the work itself. Received: {self.shard!r}")
-        if self.chunk_size < 1:
-            raise ValueError(f"Expected chunk_size >= 1. Received: {self.chunk_size}")
-        _check_names("dataset_format", (self.dataset_format,), LAYOUTS)
-        _check_names("engine", (self.engine,), ("local", "beam"))
-        _check_names("corruption", self.corruptions, corruptions.CORRUPTIONS)
-        part_of(self.shard)
-
-
-def _check_names(kind: str, names: Sequence[str], known: Sequence[str] | Mapping[str, object]) -> None:
-    for name in names:
-        if name not in known:
-            raise unknown(kind, name, known)
 
 
 def write(open_source: Callable[[], Source], folder: str, writer_config: WriterConfig, corruption_config: CorruptionConfig) -> list[str]:
