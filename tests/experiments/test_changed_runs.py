@@ -230,10 +230,13 @@ def test_trainings_without_evaluation_continue_after_one_that_failed(tmp_path, m
 def test_a_report_notes_a_report_that_it_replaces(finished, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
-        main("report", finished, "--baseline=low")
+        main("report", finished, "--baseline=cross_entropy")
         assert "replaces" not in capsys.readouterr().out
     main("report", finished)
-    assert f"replaces the report of another command (python run_experiment.py report {finished} --baseline=low)" in capsys.readouterr().out
+    assert (
+        f"replaces the report of another command (python run_experiment.py report {finished} --baseline=cross_entropy)"
+        in capsys.readouterr().out
+    )
 
 
 def test_a_run_in_training_is_not_evaluated(tmp_path):

@@ -5,7 +5,6 @@ import glob
 import importlib.util
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Iterable
 
@@ -64,7 +63,7 @@ def check_names(options: Options) -> None:
     Raises:
         ValueError: an unknown name; the message has the nearest.
     """
-    if "tf_robust.methods" in sys.modules:  # there may be more than the recorded names: the configurations check them
+    if not flag_index.is_recorded():  # the configurations check the names
         return
     for flag, known in flag_index.known_values().items():
         value = options.get(flag, ())

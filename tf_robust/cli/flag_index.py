@@ -5,6 +5,8 @@ less than a second.
 """
 
 import functools
+import importlib
+import importlib.metadata
 import importlib.resources
 import inspect
 import json
@@ -26,6 +28,36 @@ _KINDS = {
 }
 
 
+_plugins: list[str] = []  # that are loaded
+
+
+def load_plugins(modules: Iterable[str]) -> None:
+    """Imports modules that add methods, corruptions, attacks, formats, ... to the dictionaries of this package.
+
+    Args:
+        modules: their names, besides those of the entry points `tf_robust.plugins` of installed packages.
+
+    Raises:
+        ValueError: one cannot be imported.
+    """
+    installed = [entry.value for entry in importlib.metadata.entry_points(group="tf_robust.plugins")]
+    for name in dict.fromkeys([*installed, *modules]):
+        if "" not in sys.path:
+            sys.path.insert(0, "")  # the folder of the command
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise ValueError(
+                f"Expected --plugin=MODULE that can be imported. Received: {name} ({error}). Try: its folder in PYTHONPATH"
+            ) from error
+        _plugins.append(name)
+
+
+def is_recorded() -> bool:
+    """Returns whether the recorded names and parameters are all there are: no program or plugin has added others."""
+    return "tf_robust.methods" not in sys.modules and not _plugins
+
+
 def config_parameters(name: str) -> dict[str, Parameter]:
     """Returns the parameters of a configuration: data, train, evaluation, harden, interface, writer; or those of all methods."""
     return _parameters(_recorded()["configs"][name])
@@ -39,7 +71,7 @@ def training_parameters(method: str, augmentations: Iterable[str]) -> dict[str, 
         augmentations: names of augmentations and views.
     """
     recorded = _recorded()
-    if "tf_robust.methods" in sys.modules:  # there may be a user's own
+    if not is_recorded():
         from tf_robust.runs import config
 
         return config.own_parameters(method, tuple(augmentations))
@@ -56,8 +88,8 @@ def owner_of(flag: str) -> str:
 
 
 def names() -> dict[str, dict[str, str]]:
-    """Returns {"models", "methods", "views", "corruptions", "attacks", "measures": {name: summary}}, as recorded."""
-    return _recorded()["names"]
+    """Returns {"models", "methods", "views", "corruptions", "attacks", "measures": {name: summary}}."""
+    return _recorded()["names"] if is_recorded() else generate()["names"]
 
 
 def known_values() -> dict[str, list[str]]:

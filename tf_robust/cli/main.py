@@ -14,6 +14,7 @@ from absl import app, logging
 from tf_robust import __version__
 from tf_robust.cli.checks import check_writable
 from tf_robust.cli.command_line import COMMANDS, Command, positional_arguments, read_command
+from tf_robust.cli.flag_index import load_plugins
 from tf_robust.cli.flags import Options, expanded
 from tf_robust.cli.show import command_help, full_help, help_text, listing
 from tf_robust.utils import quiet
@@ -32,6 +33,11 @@ def main() -> None:
         return
     if not any(argument.startswith("--verbosity") for argument in argv):
         logging.get_absl_handler().setFormatter(_WARNING)
+    plugins, argv = _plugins(argv)
+    try:
+        load_plugins(plugins)
+    except ValueError as error:
+        exit_with(WRONG_INPUT, f"Error: {error}")
     if _HELP & set(argv) or argv == ["help"]:
         words = [word for word in positional_arguments(argv) if word in COMMANDS]
         _print(_help(argv, COMMANDS[words[0]] if words else None))
@@ -46,6 +52,12 @@ def _help(argv, command):
     if "--helpfull" in argv:
         return full_help(command or COMMANDS["train"], expanded(given))
     return command_help(command) if command else help_text()
+
+
+def _plugins(argv):
+    """The modules that --plugin names, and the other arguments."""
+    named = [word.partition("=")[2] for word in argv if word.startswith("--plugin=")]
+    return [name for text in named for name in text.split(",") if name], [word for word in argv if not word.startswith("--plugin=")]
 
 
 def _verbosity(argv):

@@ -120,7 +120,10 @@ def help_text() -> str:
             _WIDTH,
         )
     )
-    parts.append("--flagfile=FILE: flags from a file, one per line. --version. tf-robust train --method=fcl --helpfull: all flags.")
+    parts.append(
+        "--flagfile=FILE: flags from a file, one per line. --plugin=MODULE: a module that adds methods, corruptions, ...\n"
+        "--version. tf-robust train --method=fcl --helpfull: all flags."
+    )
     return "\n\n".join(parts)
 
 
