@@ -57,7 +57,7 @@ def colored_digits() -> tuple[np.ndarray, np.ndarray]:
     return images.clip(0, 1).astype(np.float32), labels[chosen] + 5 * kind
 
 
-def trained(images: np.ndarray, labels: np.ndarray, scale: Callable, seed: int) -> keras.Model:
+def trained(images: np.ndarray, labels: np.ndarray, scale: Callable, seed: int, jit_compile: bool | str = "auto") -> keras.Model:
     """Returns a network that was trained on scaled images: of even seeds with a normalization inside, of odd ones with batch norm."""
     keras.utils.set_random_seed(seed)
     values, layers = scale(images), keras.layers
@@ -66,7 +66,7 @@ def trained(images: np.ndarray, labels: np.ndarray, scale: Callable, seed: int) 
         first.adapt(values)
     convolutions = [layers.Conv2D(16, 3, activation="relu"), layers.Conv2D(32, 3, activation="relu")]
     model = keras.Sequential([keras.Input(images.shape[1:]), first, *convolutions, layers.Flatten(), layers.Dense(CLASSES)])
-    model.compile(keras.optimizers.Adam(3e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.compile(keras.optimizers.Adam(3e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=jit_compile)
     model.fit(values, labels, epochs=12, batch_size=64, verbose=0)
     return model
 

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tf_robust.hardening import batch_statistics
 from tf_robust.hardening.candidates import Candidate, candidates, variations
 from tf_robust.hardening.choice import Member, Point
 from tf_robust.hardening.recipe import lines_of
@@ -31,6 +32,12 @@ def _run(lines, tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def few_batches(monkeypatch):
+    """Re-estimates the moving averages over four batches, which AugMix changes without a graph, not thirty."""
+    monkeypatch.setattr(batch_statistics, "BATCHES", 4)
+
+
+@pytest.fixture
 def eagerly():
     """Runs two steps of training without graphs, which take longer to build."""
     tf.config.run_functions_eagerly(True)
@@ -50,6 +57,7 @@ def test_the_lines_of_every_recipe_run(start, tmp_path, monkeypatch, name):
     assert not np.array_equal(names["ends"][0][0], names["start"][0])
 
 
+@pytest.mark.usefixtures("few_batches")
 def test_the_start_with_batch_norm_re_estimated(start, tmp_path, monkeypatch):
     lines = lines_of(Point(OUTCOME, 0.0, (), reestimated=True), start, batch_size=16, seed=0, options={"input_range": (0.0, 255.0)})
     names, model = _run(lines, tmp_path, monkeypatch)
@@ -58,6 +66,7 @@ def test_the_start_with_batch_norm_re_estimated(start, tmp_path, monkeypatch):
     assert [name for name, unchanged in zip(variables, same) if not unchanged] == ["moving_mean", "moving_variance"]
 
 
+@pytest.mark.usefixtures("few_batches")
 def test_soups_frozen_layers_augmentations_and_reestimation(start, tmp_path, monkeypatch):
     plain = Candidate("plain", "cross_entropy")
     members = [one for one in variations(plain, has_batch_norm=True, has_layers=True) if one.layers != "all" or one.augmentations]

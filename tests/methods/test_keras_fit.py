@@ -22,6 +22,7 @@ from tests.methods.users_models import (
     darkened,
     fitted,
     functional,
+    quick_options,
     sequential,
     subclassed,
     weights,
@@ -66,7 +67,7 @@ def test_fit_on_images_and_labels_equals_our_loop(name, float64):
 
 @pytest.mark.parametrize("name", sweep(ON_IMAGES_AND_LABELS, quick=("noisymix", "simclr")))
 def test_users_models_train_by_fit_as_by_our_loop(name, float64):
-    options = OPTIONS.get(name, {})
+    options = quick_options(name)
     views = cheap_views(name, **options)
     by_fit, by_loop = (methods.METHODS[name](functional(), views=views, **options) for _ in range(2))
     history = fitted(by_fit, optimizer=keras.optimizers.SGD(0.1))

@@ -7,8 +7,7 @@ import tensorflow as tf
 
 from tests.conftest import sweep
 from tests.methods.test_keras_fit import ON_IMAGES_AND_LABELS
-from tests.methods.test_methods import OPTIONS
-from tests.methods.users_models import X, Y, assert_equal, batches, cheap_views, fitted, functional
+from tests.methods.users_models import X, Y, assert_equal, batches, cheap_views, fitted, functional, quick_options
 from tf_robust import methods
 
 callbacks, optimizers = keras.callbacks, keras.optimizers
@@ -235,7 +234,7 @@ def test_weight_decay_of_a_method_is_scaled_with_the_loss():
 @pytest.mark.parametrize("name", sweep(ON_IMAGES_AND_LABELS, quick=("noisymix", "fcl")))
 def test_every_method_trains_in_mixed_precision(name, policy):
     """With a graph in one of the precisions, whose operations are the same."""
-    options = OPTIONS.get(name, {})
+    options = quick_options(name)
     views = cheap_views(name, **options)
     keras.config.set_dtype_policy(policy)
     try:
@@ -251,7 +250,8 @@ def test_every_method_trains_in_mixed_precision(name, policy):
 @pytest.mark.parametrize("name", sweep(ON_IMAGES_AND_LABELS, quick=("noisymix", "adversarial")))
 def test_one_hot_labels_train_as_class_indices(name):
     one_hot = batches().map(lambda x, y: (x, tf.one_hot(y, 3)))
-    options = {"views": cheap_views(name, **OPTIONS.get(name, {})), **OPTIONS.get(name, {})}
+    options = quick_options(name)
+    options = {"views": cheap_views(name, **options), **options}
     first, second = (methods.METHODS[name](functional(), **options) for _ in range(2))
     fitted(first, eager=True)
     fitted(second, one_hot)

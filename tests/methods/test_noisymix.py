@@ -88,7 +88,11 @@ def noised_levels(method, views, steps):
     """Returns constant views with noise in each of the steps: a list of [V, N, ...]."""
     x = tf.concat([tf.zeros_like(views[0]) + level for level in range(1, len(views) + 1)], axis=0)
     method.mixing = False
-    noised = tf.function(lambda step: method._mix_and_noise(x, len(views), tf.range(N), tf.constant(1.0), step), autograph=False)
+
+    @tf.function(autograph=False)
+    def noised(step):
+        return method._mix_and_noise(x, len(views), tf.range(N), tf.constant(1.0), step, method._official_noise(len(views), step))
+
     return [np.split(noised(tf.constant(step, tf.int64)).numpy(), len(views)) for step in steps]
 
 

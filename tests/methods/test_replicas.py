@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tests.conftest import sweep, tiny_network, tiny_source
 from tests.methods import test_methods
+from tests.methods.users_models import darkened
 from tf_robust import data, losses, methods
 from tf_robust.training import distribution, loop
 
@@ -138,7 +139,7 @@ def test_a_last_batch_smaller_than_the_number_of_devices(two_replicas):
 
 @pytest.mark.parametrize(
     "method, options",
-    [(methods.NoisyMix, {"views": ("clean", "augmix")}), (methods.CutMix, {}), (methods.AdversarialTraining, {"steps": 2})],
+    [(methods.NoisyMix, {"views": ("clean", darkened("augmix"))}), (methods.CutMix, {}), (methods.AdversarialTraining, {"steps": 2})],
 )
 def test_a_device_without_images_draws_nothing(method, options, two_replicas):
     images, labels = tiny_source(13).images / np.float32(255), tiny_source(13).labels

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tests.conftest import tiny_source
+from tests.methods.test_methods import OPTIONS
 from tf_robust import data, methods
 
 SOURCE = tiny_source(48)
@@ -83,6 +84,11 @@ def cheap_views(name, **options):
     """Returns a method's usual views; in place of AugMix or SimCLR's, whose graphs take seconds to trace, those of `darkened`."""
     usual = methods.METHODS[name](functional(), **options).default_views
     return [view if view == "clean" else darkened(view) for view in usual]
+
+
+def quick_options(name):
+    """Returns options of a method for a user's model; NoisyMix mixes at one stage, since tracing each further one takes half a second."""
+    return {"stages": ("first",)} if name == "noisymix" else OPTIONS.get(name, {})
 
 
 def fitted(method, dataset=None, optimizer="sgd", compile_options=(), eager=False, **options):

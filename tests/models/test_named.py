@@ -108,8 +108,26 @@ def test_applications_get_their_input_and_a_head_of_the_data(name, channels, mon
     assert outputs["logits"].shape == (2, 5)
 
 
+def first_blocks(monkeypatch, name, last):
+    """Replaces a model of keras.applications by its first layers, up to the layer `last`: an addition of blocks among them."""
+    complete = getattr(keras.applications, name)
+
+    def build(include_top, weights, input_shape):
+        model = complete(include_top=include_top, weights=weights, input_shape=input_shape)
+        return keras.Model(model.input, model.get_layer(last).output, name=model.name)
+
+    monkeypatch.setattr(keras.applications, name, build)
+
+
+@pytest.mark.slow
+def test_the_complete_mobilenet_trains_and_exports(source, tmp_path, request, monkeypatch):
+    test_applications_train_and_export("MobileNetV2", source, tmp_path, request, monkeypatch)
+
+
 @pytest.mark.parametrize("name", sweep(["MobileNetV2", "EfficientNetB0", "ConvNeXtTiny", "DenseNet121", "ResNet50V2"], ["MobileNetV2"]))
-def test_applications_train_and_export(name, source, tmp_path):
+def test_applications_train_and_export(name, source, tmp_path, request, monkeypatch):
+    if not request.node.get_closest_marker("slow"):
+        first_blocks(monkeypatch, name, "block_3_project_BN")
     train = source(24, shape=(32, 32, 3))
     method = methods.NoisyMix(models.build(f"applications:{name}", (32, 32, 3), 3), jsd_weight=0.0)
     method.compile("sgd")

@@ -14,6 +14,12 @@ SEEDS = ([3, 5], [-3, 2**40], [2**62 + 7, -(2**61)])
 @pytest.mark.parametrize("shape", [(), (1,), (5,), (3, 7, 5)])
 def test_numbers_equal_tensorflow_on_a_cpu(shape, seed):
     np.testing.assert_array_equal(philox.uniform(shape, seed), tf.random.stateless_uniform(shape, seed))
+    for dtype in (tf.int32, tf.int64, tf.uint64):
+        expected = tf.random.stateless_uniform(shape, seed, None, None, dtype, alg="philox")
+        np.testing.assert_array_equal(philox.uniform(shape, seed, None, None, dtype), expected)
+        if dtype != tf.uint64:
+            folded = philox.fold(tf.constant(seed, tf.int64), tf.constant(7, dtype))
+            np.testing.assert_array_equal(folded, tf.random.experimental.stateless_fold_in(seed, tf.constant(7, dtype), alg="philox"))
     np.testing.assert_array_equal(philox.uniform(shape, seed, 2, 9, tf.int32), tf.random.stateless_uniform(shape, seed, 2, 9, tf.int32))
     np.testing.assert_allclose(philox.normal(shape, seed), tf.random.stateless_normal(shape, seed), atol=3e-6)
     for ours, expected in zip(
@@ -22,8 +28,7 @@ def test_numbers_equal_tensorflow_on_a_cpu(shape, seed):
         np.testing.assert_array_equal(ours, expected)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_xla_draws_the_same(seed):
+def test_xla_draws_the_same():
     def drawn(seed):
         draws = Draws(philox.fold(seed, tf.constant(5, tf.int64)), 4, "test")
         return (
@@ -36,6 +41,8 @@ def test_xla_draws_the_same(seed):
             draws.integers([7], 0, 50),
         )
 
-    seed = tf.constant(seed, tf.int64)
-    for eager, compiled in zip(drawn(seed), tf.function(drawn, jit_compile=True)(seed)):
-        np.testing.assert_allclose(compiled, eager, atol=1e-6)
+    by_xla = tf.function(drawn, jit_compile=True)
+    for seed in SEEDS:
+        seed = tf.constant(seed, tf.int64)
+        for eager, compiled in zip(drawn(seed), by_xla(seed), strict=True):
+            np.testing.assert_allclose(compiled, eager, atol=1e-6)

@@ -139,7 +139,7 @@ def test_the_command_records_the_interface_which_then_binds(tmp_path, capsys):
 @pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5")
 def test_keras_files_are_compiled_as_the_given_one(suffix, tmp_path):
     model = network()
-    model.compile(keras.optimizers.SGD(0.125, momentum=0.5), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.compile(keras.optimizers.SGD(0.125, momentum=0.5), "sparse_categorical_crossentropy", metrics=["accuracy"], jit_compile=False)
     model.save(tmp_path / f"given{suffix}")
     classifier = load_classifier(tmp_path / f"given{suffix}", ModelInterface(input_range="0,255", outputs="probabilities"))
     conversion.write("keras", Deployable(classifier, SHAPE), str(tmp_path / "new.keras"), {})

@@ -127,12 +127,16 @@ class NoisyMix(FurtherViewsMethod):
         groups = len(views) if self.own_stages else 1  # each draws a stage
         draws = philox.uniform([groups], self.shared_seed(step, 1), 0, len(self.stages), tf.int32)
         drawn_stages = tf.unstack(tf.gather(tf.constant(self.stages), draws))
+        noise = self._official_noise(len(views), step) if self.noise == "official" else []
+        changed = self.stages if self.mixing or self.noise != "none" else ()
         *pieces, last = self._pieces
         x = tf.concat(views, axis=0)
         for stage, piece in enumerate(pieces):
             x = self._encode_concatenated(piece, x, len(views), training)
-            if stage in self.stages:
-                mix = functools.partial(self._mix_and_noise, views=len(views) // groups, partner=partner, lam=lam, step=step)
+            if stage in changed:
+                mix = functools.partial(
+                    self._mix_and_noise, views=len(views) // groups, partner=partner, lam=lam, step=step, official_noise=noise
+                )
                 x = tf.concat(
                     [
                         tf.cond(drawn == stage, lambda x=x, first=first, mix=mix: mix(x, first=first), lambda x=x: x)
@@ -148,25 +152,23 @@ class NoisyMix(FurtherViewsMethod):
             return network(x, training=training)
         return tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *self.encode_views(tf.split(x, views), training, network))
 
-    def _mix_and_noise(self, x, views, partner, lam, step, first=1):
+    def _official_noise(self, views, step):
+        """Returns the seed and the two scales of the noise of each view, which are the same at every stage: drawn once."""
+        seeds = [self.random_seed(step, number) for number in range(1, views + 1)]
+        return [
+            (seed, number * mixing.beta(image_ops.fold(seed, 3), 2.0, 5.0), mixing.beta(image_ops.fold(seed, 4), 2.0, 5.0))
+            for number, seed in enumerate(seeds, start=1)
+        ]
+
+    def _mix_and_noise(self, x, views, partner, lam, step, official_noise, first=1):
         """Mixes views and adds noise, in one tensor [V * N, ...], numbered from `first`."""
-        shape, parts, numbers = tf.shape(x), tf.split(x, views), range(first, first + views)
+        shape, parts = tf.shape(x), tf.split(x, views)
         if self.mixing:
             parts = [mixing.blend(view, partner, lam) for view in parts]
         if self.noise == "paper":
             parts = self._add_noise(parts, self.random_seed(step, first), 1.0, 1.0, 0.0)
         elif self.noise == "official":
-            seeds = [self.random_seed(step, number) for number in numbers]
-            parts = [
-                self._add_noise(
-                    [view],
-                    seed,
-                    number * mixing.beta(image_ops.fold(seed, 3), 2.0, 5.0),
-                    mixing.beta(image_ops.fold(seed, 4), 2.0, 5.0),
-                    self.sparsity,
-                )[0]
-                for number, view, seed in zip(numbers, parts, seeds)
-            ]
+            parts = [self._add_noise([view], *noise, self.sparsity)[0] for view, noise in zip(parts, official_noise[first - 1 :])]
         return tf.reshape(tf.concat(parts, axis=0), shape)
 
     def _add_noise(self, views, seed, additive_scale, multiplicative_scale, sparsity):
