@@ -124,6 +124,21 @@ def test_a_significant_loss_of_another_metric_is_named(one_seed):
     assert worse.startswith("fcl: ") and worse.endswith(f" -15.0 points {interval_of(120, 150)}")
 
 
+def test_of_two_models_the_significant_losses_of_single_corruptions_are_named(one_seed):
+    rows = {"xe": {"clean": 190, "corruptions/mean15": 150, "corruptions/fog": 150}}
+    rows["fcl"] = {"clean": 190, "corruptions/mean15": 140, "corruptions/fog": 100}
+    lines = lines_of(one_seed(rows))
+    assert lines["Mean over 15 corruptions"].startswith("best xe (the baseline) 75.0%; next fcl 70.0%, -5.0 points [")
+    assert lines["Significantly worse"] == f"fcl: Fog -25.0 points {interval_of(100, 150)}"
+
+
+def test_metrics_without_any_interval(evaluate):
+    runs = [evaluate(row, 0, {"calibration/rms": value}) for row, value in (("xe", 0.2), ("fcl", 0.1))]
+    for run in runs:
+        run["rows"][0].update(low=None, high=None)
+    assert lines_of(tables.aggregate(runs))["RMS calibration error"] == "best fcl 0.100, -0.100 vs xe, no interval"
+
+
 def test_a_significant_gain_is_named_beside_a_larger_mean(evaluate):
     values = {"xe": (0.4, 0.41, 0.42), "steady": (0.44, 0.45, 0.461), "varying": (0.3, 0.46, 0.62)}
     runs = [evaluate(row, seed, {"un": value}) for row, all_of_row in values.items() for seed, value in enumerate(all_of_row)]

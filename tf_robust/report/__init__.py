@@ -7,7 +7,7 @@ writes all of them to a folder.
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
-from tf_robust.report import charts, images
+from tf_robust.report import charts
 from tf_robust.report.chart import Chart, save_png
 from tf_robust.report.charts import class_histogram, training_curves
 from tf_robust.report.curves import (

@@ -130,7 +130,7 @@ def row_step(order: Iterable[str]) -> alt.Step:
 
 def panels(chart: Chart, values: Sequence[Mapping], field: str, names: Iterable[str], columns: int, width: int | None = None) -> Chart:
     """Returns one panel for each name, the value of a field of the data; titles are broken in lines if the panel has a width."""
-    titles = {name: wrapped(name, width // _LETTER) if width else name for name in names}
+    titles = {name: wrapped(re.sub(_BETWEEN, ",\n", name), width // _LETTER) if width else name for name in names}
     for first in range(0, len(titles), columns):  # panels side by side have titles of equally many lines, or they would not be aligned
         beside = [*titles][first : first + columns]
         most = max(titles[name].count("\n") for name in beside)

@@ -154,7 +154,7 @@ def shift_chart(table: Table) -> Chart | None:
         return None
     ends = domain([value[name] for value in values for name in ("original", "shifted", "left", "right", "low", "high")])
     titles = {"original": "accuracy on the original images", "shifted": "accuracy on the shifted images"}
-    shape = alt.Shape("data:N", sort=None, title=None)
+    shape = alt.Shape("data:N", sort=None, title=None, legend=alt.Legend(orient="bottom"))
     layers = _scatter(table, values, titles, shape, ends, ("row", "data"))
     diagonal = alt.Chart(data({"original": end, "shifted": end} for end in ends)).mark_line(strokeDash=[4, 3], opacity=0.5, color=INK)
     diagonal = diagonal.encode(span(alt.X, "original", ends, titles["original"]), span(alt.Y, "shifted", ends, titles["shifted"]))
@@ -269,7 +269,7 @@ def _corruption_panels(frame: pandas.DataFrame, color: alt.Color, number: str, i
         tooltip=tips(("row", "corruption", "severity", "name"), numbers),
     )
     panel = _heat_map(base, color, number, ink).properties(width=alt.Step(width), height=alt.Step(17))
-    return panels(panel, records(frame), "row", frame["row"].unique(), 4)
+    return panels(panel, records(frame), "row", frame["row"].unique(), 4, 210)
 
 
 def _heat_map(base: alt.Chart, color: alt.Color, number: str, ink: str) -> alt.LayerChart:

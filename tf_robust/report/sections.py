@@ -134,10 +134,12 @@ def differences(table: Table, metrics: Sequence[str] | None = None) -> Section |
         "paired over the images": any(over_images),
         "Newcombe's where results of the same images are missing": not all(over_images),
     }
+    used = ", ".join(kind for kind, is_used in kinds.items() if is_used)
+    adjusted = f", for {len(rows)} models at once (Bonferroni)" if len(rows) > 1 else ""
     caption = (
-        f"Difference to {table['baseline']}, {number_range(pairs)} common seed{'s' * (max(pairs) > 1)}; in brackets the 95% interval "
-        f"({', '.join(kind for kind, used in kinds.items() if used)}){f', for {len(rows)} models at once (Bonferroni)' * (len(rows) > 1)}. "
-        f"▲ better, ▼ worse: the interval excludes 0."
+        f"Difference to {table['baseline']}, {number_range(pairs)} common seed{'s' * (max(pairs) > 1)}"
+        f"{f'; in brackets the 95% interval ({used}){adjusted}' if used else ''}. "
+        "▲ better, ▼ worse: the interval excludes 0."
         f"{' p: McNemar’s exact test for an accuracy on one set, else the paired t-test.' * any(over_images)}"
     )
     return _by_model(f"Against {table['baseline']}", table, metrics, rows, shown, caption)
