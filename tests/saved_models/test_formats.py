@@ -89,7 +89,7 @@ def test_channels_first_models_are_transposed(tmp_path):
 def test_lambda_layers_run_only_if_the_file_is_trusted(suffix, tmp_path):
     path = str(tmp_path / f"m.{suffix}")
     keras.Sequential([keras.Input(SHAPE), keras.layers.Lambda(lambda x: 2 * x), keras.layers.Flatten()]).save(path)
-    with pytest.raises(ValueError, match="contains Python code .a Lambda layer.*--trust"):
+    with pytest.raises(ValueError, match="contains Python code .a Lambda layer.*trust"):
         load_classifier(path)
     logits = load_classifier(path, ModelInterface(trust=True))(sample_images())
     np.testing.assert_allclose(logits, 2 * sample_images().reshape(5, -1), rtol=1e-6)
@@ -129,7 +129,7 @@ def test_a_format_of_a_user_is_one_entry(tmp_path, monkeypatch):
     classify = load_classifier(path, ModelInterface(outputs="logits"))
     np.testing.assert_allclose(classify(sample_images()), sample_images().reshape(5, -1) @ matrix, rtol=1e-4, atol=1e-5)
     assert formats.format_of(path).reader is read and ".mine" in formats.suffixes() and "mine" not in formats.files()
-    assert checks._command_for(str(path)) == f"evaluate {path} --data=NAME"
+    assert checks._command_for(str(path)) == f"evaluate {path} data=NAME"
     for check, message in ((formats.check_convertible, "can be converted"), (check_format, "without gradients")):
         with pytest.raises(ValueError, match=message):
             check(str(path))

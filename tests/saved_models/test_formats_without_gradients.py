@@ -99,7 +99,7 @@ def test_attacks(model, kind, tmp_path):
     classify = load_classifier(write(model, kind, tmp_path))
     images = sample_images()
     labels = model(images).numpy().argmax(axis=1)
-    with pytest.raises(ValueError, match="without gradients.*--attack=square"):
+    with pytest.raises(ValueError, match="without gradients.*attack=square"):
         attacks.ProjectedGradientDescent(norm="linf", radius=0.3)(classify, images, labels)
     attacked = attacks.Square(norm="linf", radius=0.3, steps=20)(classify, images, labels)
     assert np.abs(attacked - images).max() <= 0.3 + 1e-6

@@ -71,7 +71,7 @@ def test_wrong_class_orders_are_named(models, examples, order):
     }[order]
     logits, names = models["0,1"](images).numpy(), [f"class{i}" for i in range(CLASSES)]
     input_check.check_class_order(logits, labels, names)
-    with pytest.raises(ValueError, match="--label_map=FILE") as error:
+    with pytest.raises(ValueError, match="label_map=FILE") as error:
         input_check.check_class_order(logits[:, np.argsort(columns)], labels, names)
     for name, column in zip(names, columns, strict=True):
         assert (f"{name} {column}" in str(error.value)) == (name != f"class{column}")
@@ -165,7 +165,7 @@ def test_a_model_at_chance_is_described_with_the_scale_and_the_order_that_fit(co
     note = input_check.note_on_chance(classify, input_check.logits_of(classify, images), images, labels, names)
     assert "always predicting the most frequent class would be right for 20.0%" in note and "it would be 7" in note
     assert all((f"class{i} {column}" in note) == (i != column) for i, column in enumerate(columns))
-    assert ("--input_range=0,255 and" in note) == (declared == "0,1")
+    assert ("input_range=0,255 and" in note) == (declared == "0,1")
     right = classifier_of(lambda x: np.asarray(model(x))[:, list(columns)], ModelInterface(input_range="0,255"))
     assert input_check.note_on_chance(right, input_check.logits_of(right, images), images, labels, names) == ""
 

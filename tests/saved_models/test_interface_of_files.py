@@ -22,7 +22,7 @@ litert = pytest.importorskip("ai_edge_litert.interpreter")
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("tf2onnx")
 layers = keras.layers
-FORMATS = ("savedmodel", "keras", "tflite", "onnx")
+NAMES = ("savedmodel", "keras", "tflite", "onnx")
 PIXELS = np.round(255 * sample_images())
 ENDS = {
     "softmax": lambda: layers.Dense(CLASSES, "softmax"),
@@ -54,7 +54,7 @@ def run(name, path, values):
                                                       (kind == "probabilities" or len(outputs) == 1)))  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 def test_pixels_in_and_probabilities_out(name, dtype, tmp_path):
     model = network(dtype=dtype)
@@ -66,7 +66,7 @@ def test_pixels_in_and_probabilities_out(name, dtype, tmp_path):
     assert outputs in ("", "probabilities")
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("end", ["sigmoid", "logits"])
 def test_one_sigmoid_stays_one_and_logits_stay_logits(name, end, tmp_path):
     model, kind = network(end), "probabilities" if end == "sigmoid" else "logits"
@@ -81,7 +81,7 @@ def test_one_sigmoid_stays_one_and_logits_stay_logits(name, end, tmp_path):
     np.testing.assert_allclose(found, model(PIXELS), atol=1e-5)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", NAMES)
 def test_another_interface_is_asked_for(name, tmp_path):
     model = network()
     classifier = loading.classifier_of(model, ModelInterface(input_range="0,255", outputs="probabilities"))

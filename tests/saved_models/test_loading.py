@@ -111,14 +111,14 @@ def test_outputs_that_contradict_the_interface_are_reported(tmp_path):
         },
     )
     classify = load_classifier(path, ModelInterface(outputs="logits"))
-    assert "pass --outputs=probabilities" in classify.check(classify(sample_images()))
-    assert "pass --outputs=probabilities" in classify.check(np.array([[64, 64, 129], [0, 0, 256]]) / 256)  # rounded to 8 bits
+    assert "pass outputs=probabilities" in classify.check(classify(sample_images()))
+    assert "pass outputs=probabilities" in classify.check(np.array([[64, 64, 129], [0, 0, 256]]) / 256)  # rounded to 8 bits
     for scores in ([[0.5, 0.5, 0.0], [0.0, -0.0005, 1.0]], [[0.5, 0.5, 0.0], [0.0, 0.0, 1.03]], np.zeros([0, 3])):
         assert classify.check(scores) == ""
     scores = load_classifier(path, ModelInterface(signature="scores", outputs="logits"))
     assert scores.check(scores(sample_images())) == ""
     wrong = load_classifier(path, ModelInterface(signature="scores", outputs="probabilities"))
-    assert "pass --outputs=logits" in wrong.check(wrong(sample_images()))
+    assert "pass outputs=logits" in wrong.check(wrong(sample_images()))
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,8 @@ def test_a_misfit_names_the_signatures_that_fit(plain):
         (ModelInterface(signature="wide", input_size=8), "8x16. Received: 8. Try: omit input_size and pass images of that size"),
         (ModelInterface(input_range="mean=0.1,0.2 std=1"), "one number, or 3, in mean and std"),
         (ModelInterface(signature="bytes", input_range="-1,1"), "input_range 0,255 for a model that takes uint8"),
-        (ModelInterface(signature="soft", outputs="logits"), "pass --outputs=probabilities"),
-        (ModelInterface(signature="two_outputs", outputs="logits"), "output named 'logits'.*For 'probabilities', pass --outputs="),
+        (ModelInterface(signature="soft", outputs="logits"), "pass outputs=probabilities"),
+        (ModelInterface(signature="two_outputs", outputs="logits"), "output named 'logits'.*For 'probabilities', pass outputs="),
     ],
 )
 def test_interfaces_that_do_not_fit(plain, interface, message):
@@ -159,7 +159,7 @@ def test_a_damaged_saved_model(plain, tmp_path, damage):
 def test_a_damaged_or_unsafe_keras_file(tmp_path):
     path = str(tmp_path / "m.keras")
     keras.Sequential([keras.Input((4,)), keras.layers.Lambda(lambda x: 2 * x)]).save(path)
-    with pytest.raises(ValueError, match="it contains Python code .a Lambda layer., which is not run.*--trust.*model.export"):
+    with pytest.raises(ValueError, match="it contains Python code .a Lambda layer., which is not run.*trust.*model.export"):
         load_classifier(path)
     with open(path, "r+b") as file:
         file.truncate(500)

@@ -145,9 +145,9 @@ def test_a_logit_that_is_small_on_another_pixel_scale_is_no_probability():
 def test_outputs_that_contradict_the_declared_kind_are_reported():
     model, images = network("sigmoid"), sample_images(count=50)
     declared = loading.classifier_of(model, ModelInterface(outputs="logits"))
-    assert "pass --outputs=probabilities" in declared.check(declared(images))
+    assert "pass outputs=probabilities" in declared.check(declared(images))
     declared = loading.classifier_of(network("logit"), ModelInterface(outputs="probabilities"))
-    assert "pass --outputs=logits" in declared.check(declared(images))
+    assert "pass outputs=logits" in declared.check(declared(images))
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_evaluation_under_attack(folder, name, tmp_path, capsys):
     evaluations += ["--attack_checks=false"]  # eight further attacks
     main("evaluate", f"{folder}/{name}", f"--data=folder:{folder}/photos", *evaluations, f"--workdir={tmp_path}")
     printed, kind = capsys.readouterr().out, "logit" if "logit" in name else "probability"
-    assert f"has one output, which is read as the {kind} of the second class 'white' (--outputs=" in printed
+    assert f"has one output, which is read as the {kind} of the second class 'white' (outputs=" in printed
     values = {row["measure"]: row["value"] for row in read(tmp_path / "evaluation.json")["rows"]}
     assert values["clean"] > 0.9 and values["robust/pgd/linf_0.3"] < 0.2
     assert values["calibration/rms"] < 0.4

@@ -109,7 +109,7 @@ def _mismatch(measure: Measure, eval_config: EvalConfig) -> str:
 
 
 def _flags(values):
-    return " ".join(f"--{name}={','.join(chosen) or 'none'}" for name, chosen in values.items())
+    return " ".join(f"{name}={','.join(chosen) or 'none'}" for name, chosen in values.items())
 
 
 def _text(value):

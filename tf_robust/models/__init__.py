@@ -16,6 +16,7 @@ from tf_robust.models.user_models import (
     SMALLEST_PROBABILITY,
     WrappedModel,
     before_softmax,
+    check_input_range,
     is_graph,
     is_network,
     of_two_classes,

@@ -91,6 +91,20 @@ def _first_scale(model):
     return 1.0
 
 
+def check_input_range(model: keras.Model, input_range: Sequence[float]) -> None:
+    """Checks that images of a range are not scaled down so far by the first layer of a model that it must take a larger one.
+
+    Raises:
+        ValueError: they are.
+    """
+    span = (input_range[1] - input_range[0]) * _first_scale(model)
+    if span < SMALL_SPAN:
+        raise ValueError(
+            f"Expected the input_range of {model.name}, whose first layer scales the images. Received: {tuple(input_range)}, which it "
+            f"scales to a range of {span:.2g}. Try: input_range=(0, 255)"
+        )
+
+
 def wrap(
     model: keras.Model,
     *,
@@ -111,19 +125,12 @@ def wrap(
         from_logits: whether the model returns logits; None: inferred from the activation of its last layer.
 
     Raises:
-        ValueError: another kind of model, a layer that it does not have, or a first layer that scales down images of `input_range` so far
-            that it takes a larger one.
+        ValueError: another kind of model, or a layer that it does not have.
     """
     shape = _input_shape(model)
     low, high = (float(value) for value in input_range)
     if not high > low:
         raise ValueError(f"Expected input_range=(low, high) with low < high. Received: {tuple(input_range)}")
-    span = (high - low) * _first_scale(model)
-    if span < SMALL_SPAN:
-        raise ValueError(
-            f"Expected the input_range of {model.name}, whose first layer scales the images. Received: {tuple(input_range)}, which it "
-            f"scales to a range of {span:.2g}. Try: input_range=(0, 255)"
-        )
     scale = keras.layers.Rescaling(high - low, offset=low, name="input_range", dtype=output_dtype())
     images = keras.Input(shape, name="images", dtype=output_dtype())
     if not is_graph(model) or _is_model(history(model.outputs[0])[0]):

@@ -98,4 +98,4 @@ class ModelInterface:
 
 
 def _contradiction(name: str, declared: str, given: str, path: str) -> ValueError:
-    return ValueError(f"Expected --{name}={declared}, as the card of {path} says. Received: --{name}={given}. Try: leave out --{name}")
+    return ValueError(f"Expected {name}={declared}, as the card of {path} says. Received: {name}={given}. Try: leave out {name}")
