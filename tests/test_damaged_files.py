@@ -37,7 +37,7 @@ TABLE = {
 CARD = {"layout": "npy", "data": {"name": "digits", "fingerprint": "f"}, "seed": 0, "corruptions": []}
 
 
-def suite(path):
+def read_table(path):
     folder = os.path.dirname(path)
     with open(os.path.join(folder, "a.flags"), "w"):
         return suite.table_of(folder, folder)
@@ -45,7 +45,7 @@ def suite(path):
 
 READERS = {
     "evaluation.json": (EVALUATION, evaluation.read_evaluation),
-    "suite.json": (TABLE, suite),
+    "suite.json": (TABLE, read_table),
     "card.json": (CARD, lambda path: reader.card_of(os.path.dirname(path))),
     "history.json": ([{"epoch": 0, "total": 1.5}, {"epoch": 1, "total": 1.0}], callbacks.read_history),
 }

@@ -74,18 +74,30 @@ def test_exit_codes(error, code, capsys):
     ],
 )
 def test_invalid_flagfiles_are_named(line, message, tmp_path):
-    for name in ("row.flags", "flags.txt"):
-        (tmp_path / name).write_text(line)
-    for arguments in (
-        ["suite", f"{tmp_path}"],
-        [f"--flagfile={tmp_path}/row.flags"],
-        ["evaluate", f"{tmp_path}"],
-    ):
-        found = said(*arguments)
-        if line == "--nonsense" and "evaluate" in arguments:  # no line of a flags.txt
-            assert f"Error: Expected lines --NAME=VALUE in {tmp_path}/flags.txt. Received: a damaged file" in found
-            continue
+    (tmp_path / "row.flags").write_text(line)
+    for arguments in (["suite", f"{tmp_path}"], [f"--flagfile={tmp_path}/row.flags"]):
+        found = said(*arguments, "--workdir=w")
         assert message in found and str(tmp_path) in found
+
+
+def test_flags_after_two_dashes_are_refused(tmp_path):
+    (tmp_path / "row.flags").write_text("--data=digits\n--")
+    found = said(f"--flagfile={tmp_path}/row.flags", "--workdir=w")
+    assert f"Expected flags before --. Received: --workdir=w after it (in {tmp_path}/row.flags)" in found
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("--epoks=3", "Unknown flag --epoks (in "),
+        ("--epochs=x", "Expected epochs as an integer below 2^31 = 2147483648. Received: 'x' (in "),
+        ("--nonsense", "Expected lines --NAME=VALUE in {}/flags.txt. Received: a damaged file"),
+    ],
+)
+def test_invalid_recorded_flags_are_named(line, message, tmp_path):
+    (tmp_path / "flags.txt").write_text(line)
+    found = said("evaluate", f"{tmp_path}")
+    assert message.format(tmp_path) in found and f"{tmp_path}/flags.txt" in found
 
 
 def test_invalid_values_in_a_sweep_raise():

@@ -19,6 +19,7 @@ from tf_robust.cli import main as cli
 from tf_robust.data.class_mask import classes_of, label_set_of
 from tf_robust.evaluation import EvalConfig
 from tf_robust.evaluation.model_checks import with_label_set_of_card
+from tf_robust.runs.config import run_config
 from tf_robust.runs.run import Run
 from tf_robust.utils.progress import print_note
 
@@ -92,7 +93,7 @@ def test_the_label_set_comes_from_the_flag_or_the_card_of_the_model(tmp_path, th
     main(*measure)
     main(*measure, "--label_set=imagenet")
     source = data.open_source(folder.removeprefix("--data="), "test", image_size=8)
-    run = Run(types.SimpleNamespace(method="m", model="m", data="d", init_from=""), IMAGENET, {}, {}, {}, "row", 0)
+    run = Run(run_config({"method": "cross_entropy", "data": "digits", "corruption_constants": "imagenet"}), "row", 0)
     assert run.card(source)["label_set"] == "" and run.card(data.declared(source, "imagenet"))["label_set"] == "imagenet"
     card = {"label_set": "imagenet"}
     assert with_label_set_of_card(types.SimpleNamespace(card=card, path="p"), source).label_set == "imagenet"
@@ -209,7 +210,7 @@ def test_a_folder_of_some_of_imagenets_wordnet_ids_is_evaluated(tmp_path):
     result = api.evaluate(model, tmp_path, evaluations="clean,corruptions", severities=[1, 3], subset=2, outputs="logits")
     assert result.values["clean"] == 1 and result.evaluation["card"]["data"]["class_mask"] == "none"
     (note,) = result.evaluation["notes"]
-    assert "mCE" in note and "--severities=1,2,3,4,5" in note
+    assert "mCE" in note and "severities=1,2,3,4,5" in note
 
 
 @pytest.mark.parametrize(
@@ -217,7 +218,7 @@ def test_a_folder_of_some_of_imagenets_wordnet_ids_is_evaluated(tmp_path):
     [
         ({}, ""),
         ({"severities": (1, 3, 5)}, "all five severities"),
-        ({"corruption_constants": "cifar10"}, "--corruption_constants=imagenet"),
+        ({"corruption_constants": "cifar10"}, "corruption_constants=imagenet"),
         ({"evaluations": ("clean",)}, ""),
     ],
 )

@@ -27,7 +27,8 @@ class HalfCrossEntropy(methods.CrossEntropy):
         self.factor = factor
 
     def loss_terms(self, batch, training):
-        return {name: self.factor * term for name, term in super().loss_terms(batch, training).items()}
+        terms, logits = super().loss_terms(batch, training)
+        return {name: self.factor * term for name, term in terms.items()}, logits
 
 
 methods.METHODS["half_cross_entropy"] = HalfCrossEntropy

@@ -87,5 +87,5 @@ def test_a_port_in_use_is_rejected():
 
 
 def test_a_server_has_one_address():
-    with pytest.raises(ValueError, match="Expected data_service=HOST:PORT, the address of this machine for the runs. Received: a:1,b:2"):
+    with pytest.raises(ValueError, match="Expected --data_service=HOST:PORT, the address of this machine for the runs. Received: a:1,b:2"):
         main("serve", "--data_service=a:1,b:2")

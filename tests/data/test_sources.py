@@ -128,7 +128,7 @@ def test_an_unknown_split_is_rejected_with_a_suggestion():
 def test_missing_data_are_rejected_with_advice(tmp_path):
     with pytest.raises(FileNotFoundError) as error:
         data.open_source("mnist", "train", str(tmp_path))
-    for part in ("'mnist'", f"Looked in {tmp_path}", "--download", f"tfds build mnist --data_dir={tmp_path}"):
+    for part in ("'mnist'", f"Looked in {tmp_path}", "Try: download", f"tfds build mnist --data_dir={tmp_path}"):
         assert part in str(error.value)
 
 

@@ -74,7 +74,7 @@ def test_square_alone_needs_no_gradients(linear, source):
     assert set(rows) == {"robust/square/linf_1/50"}
     distances = known_distances(linear, source, np.inf)
     assert np.mean(distances > 1 / 50) <= rows["robust/square/linf_1/50"].value <= np.mean(distances > 0)
-    with pytest.raises(ValueError, match="--attack=square"):
+    with pytest.raises(ValueError, match="attack=square"):
         evaluated(predict, source, evaluations=("adversarial",), attack=("pgd",), attack_radii=("linf_1/50",))
 
 

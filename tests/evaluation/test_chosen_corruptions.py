@@ -60,10 +60,10 @@ def test_required_measures_need_their_corruptions(darken):
     config = EvalConfig(("corruptions",), corruptions=("darken", "fog"))
     check_measures(["corruptions/darken", "corruptions/fog/3"], config, "--require")
     for measure in ("corruptions/mean15", "corruptions/weather", "corruptions/snow", "corruptions/mce"):
-        with pytest.raises(ValueError, match="--corruptions=darken,fog"):
+        with pytest.raises(ValueError, match="corruptions=darken,fog"):
             check_measures([measure], config, "--require")
     check_measures(["corruptions/mean19"], EvalConfig(("corruptions",)), "--require")
-    with pytest.raises(ValueError, match="Try: --corruptions=darken"):
+    with pytest.raises(ValueError, match="Try: corruptions=darken"):
         check_measures(["corruptions/darken"], EvalConfig(("corruptions",)), "--require")
     with pytest.raises(ValueError, match="gaussian_noise"):
         EvalConfig(corruptions=("gausian_noise",))

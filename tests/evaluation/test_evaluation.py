@@ -301,7 +301,7 @@ def test_empty_sets_and_invalid_settings_raise():
     with pytest.raises(ValueError, match="subset >= 0"):
         EvalConfig(subset=-1)
     for repeated in ({"attack": ("pgd", "pgd")}, {"curve_attacks": ("pgd_l2",) * 2}, {"certified_radii": (0.5, 0.5)}):
-        with pytest.raises(ValueError, match=f"Expected each value of --{next(iter(repeated))} once. Received: .* 2 times"):
+        with pytest.raises(ValueError, match=f"Expected each value of {next(iter(repeated))} once. Received: .* 2 times"):
             EvalConfig(**repeated)
     for floor in ("-0.1", "nan", "none"):
         with pytest.raises(ValueError, match="Expected nun_floor to be auto or a number >= 0"):

@@ -80,12 +80,12 @@ def test_required_measures_that_no_evaluation_gives_are_refused(required, evalua
 @pytest.mark.parametrize(
     "required, advice",
     [
-        ("calibrated/ece<=0.05", "--calibrate=temperature"),
-        ("abstention/coverage>=0.5", "--abstain_accuracy=0.95"),
-        ("conformal/severity_3/coverage>=0.8", "--conformal=0.9"),
-        ("ood/svhn/auroc>=0.9", "--ood=svhn"),
-        ("ood/svhn/energy/auroc>=0.9", "--ood=svhn"),
-        ("shift/night>=0.5", "--shifts=night"),
+        ("calibrated/ece<=0.05", "calibrate=temperature"),
+        ("abstention/coverage>=0.5", "abstain_accuracy=0.95"),
+        ("conformal/severity_3/coverage>=0.8", "conformal=0.9"),
+        ("ood/svhn/auroc>=0.9", "ood=svhn"),
+        ("ood/svhn/energy/auroc>=0.9", "ood=svhn"),
+        ("shift/night>=0.5", "shifts=night"),
     ],
 )
 def test_required_measures_without_their_flag_are_refused(required, advice):

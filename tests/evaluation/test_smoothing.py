@@ -176,7 +176,7 @@ def test_any_callable_can_be_certified_and_radii_reuse_the_record(linear, source
 
 
 def test_an_attack_without_gradients_is_refused_with_advice(linear, source):
-    with pytest.raises(ValueError, match="--smoothing_attack=false"):
+    with pytest.raises(ValueError, match="smoothing_attack=false"):
         evaluated(lambda images: tf.stop_gradient(linear(images)), source, smoothing_samples=20, certified_radii=(0.05,))
 
 

@@ -129,7 +129,7 @@ def test_a_format_of_a_user_is_one_entry(tmp_path, monkeypatch):
     classify = load_classifier(path, ModelInterface(outputs="logits"))
     np.testing.assert_allclose(classify(sample_images()), sample_images().reshape(5, -1) @ matrix, rtol=1e-4, atol=1e-5)
     assert formats.format_of(path).reader is read and ".mine" in formats.suffixes() and "mine" not in formats.files()
-    assert checks._command_for(str(path)) == f"evaluate {path} data=NAME"
+    assert checks._command_for(str(path)) == f"evaluate {path} --data=NAME"
     for check, message in ((formats.check_convertible, "can be converted"), (check_format, "without gradients")):
         with pytest.raises(ValueError, match=message):
             check(str(path))

@@ -42,7 +42,7 @@ def test_a_misfit_names_the_signatures_that_fit(plain):
     with pytest.raises(ValueError, match="Try: signature=") as error:
         load_classifier(plain, ModelInterface(signature="missing"))
     advice = str(error.value).rsplit("\n", 1)[1]
-    assert "--signature=doubled" in advice and "--signature=flat" not in advice
+    assert "signature=doubled" in advice and "signature=flat" not in advice
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def build_model(options: Options, row: str = "", shown_as: str = "") -> Evaluate
     path = options["saved_model"]
     folder = path or options["workdir"]
     recorded = os.path.join(folder, "flags.txt")
-    run, values, given = "", {**options}, dict(options.given)
+    run, model_name, values, given = "", "", {**options}, dict(options.given)
     if not os.path.exists(recorded):
         if not path:
             raise ValueError(f"Expected a model, or --workdir=DIR of a trained run. Received: {folder or 'neither'}")
@@ -60,6 +60,7 @@ def build_model(options: Options, row: str = "", shown_as: str = "") -> Evaluate
         path = own if os.path.isdir(own) else path
     else:
         run, path, before = folder, os.path.join(folder, "saved_model"), recorded_flags(recorded)
+        model_name = _recorded_config(before, recorded).train.model
         if not os.path.isdir(path):
             raise ValueError(
                 f"Expected a run with an exported model. Received: {folder}, whose training has not ended. Try: the command of the run "
@@ -67,12 +68,6 @@ def build_model(options: Options, row: str = "", shown_as: str = "") -> Evaluate
             )
         if not is_same_data(before.get("data", ""), given.get("data", before.get("data", ""))):
             before.pop("evaluation_split", None)  # of data without splits all images are evaluated, unless the model was trained on them
-        try:
-            known = run_config(before).parameters
-        except ValueError as error:
-            raise ValueError(f"{error} (in {recorded})") from error
-        if damaged := sorted(before.keys() - known.keys() - {"seeds"}):
-            raise ValueError(f"Unknown flag --{damaged[0]} (in {recorded})")
         before = {name: text for name, text in before.items() if name in options}
         values, given = {**values, **before, **given}, {**before, **given}
     seeds = values["seeds"] if "seeds" in values else "0"
@@ -82,7 +77,18 @@ def build_model(options: Options, row: str = "", shown_as: str = "") -> Evaluate
         int(text_of(seeds).split(",")[0]),
     )
     interface = ModelInterface(**arguments_of(ModelInterface, values))
-    return EvaluatedModel(path, data, shown_as or row or row_name(path), interface, "evaluation_split" in given, run)
+    return EvaluatedModel(path, data, shown_as or row or row_name(path), interface, "evaluation_split" in given, run, model_name)
+
+
+def _recorded_config(values, path):
+    """The configuration of a run by the flags that it recorded in a file."""
+    try:
+        config = run_config(values)
+    except ValueError as error:
+        raise ValueError(f"{error} (in {path})") from error
+    if unknown := sorted(values.keys() - config.parameters.keys() - {"seeds"}):
+        raise ValueError(f"Unknown flag --{unknown[0]} (in {path})")
+    return config
 
 
 def read_rows(files: Mapping[str, str], overrides: Mapping[str, object]) -> dict[str, Options]:

@@ -57,6 +57,8 @@ def parse(
     except (flags.Error, ValueError, OSError) as error:  # ValueError: a flagfile that is not text or has an impossible name
         raise ValueError(_message_of(error, located, parameters, owner_of)) from error
     for word in words:
+        if word.startswith("-"):
+            raise ValueError(f"Expected flags before --. Received: {word} after it{'' if '--' in arguments else _place('', arguments)}")
         if not positional or word not in located:  # a line of a flagfile
             raise ValueError(f"Unrecognized argument {word!r}. Expected --flag=value{_place(word, located)}")
     found = {name: values[name].value for name in parameters}

@@ -63,7 +63,7 @@ def open_source(
     size = (image_size, image_size) if image_size else ()
     if isinstance(name, Source):
         if split != UNSPLIT:
-            raise ValueError(f"Expected --evaluation_split=all for {name.name}, which have no splits. Received: {split!r}")
+            raise ValueError(f"Expected evaluation_split=all for {name.name}, which have no splits. Received: {split!r}")
         return _subset(name.resized(size, image_fit), examples)
     kind = kind_of(name)
     divided = kind.has_splits(name)

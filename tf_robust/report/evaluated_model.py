@@ -24,6 +24,7 @@ class EvaluatedModel:
         interface: of the model.
         split_chosen: whether the user chose `evaluation_split`; otherwise data without splits are evaluated as a whole.
         run: workdir of the run that trained it; empty: a model without a run.
+        model_name: of its architecture, if its card has none; empty: the name of its file.
     """
 
     path: str
@@ -32,6 +33,7 @@ class EvaluatedModel:
     interface: loading.ModelInterface = loading.ModelInterface()
     split_chosen: bool = False
     run: str = ""
+    model_name: str = ""
 
     def load(self) -> loading.Classifier:
         """Returns the model."""
@@ -49,7 +51,13 @@ class EvaluatedModel:
             ValueError: as in `model_evaluation.evaluate`.
         """
         done = model_evaluation.evaluate(
-            self.load(), self.data, folder, row=self.row, saved_model=self.path, split_chosen=self.split_chosen
+            self.load(),
+            self.data,
+            folder,
+            row=self.row,
+            saved_model=self.path,
+            split_chosen=self.split_chosen,
+            model_name=self.model_name,
         )
         if not draw:
             return done

@@ -83,7 +83,7 @@ def check_measure(name: str) -> str:
     Raises:
         ValueError: it cannot, or is unknown.
     """
-    if _evaluation(name) not in _EVALUATIONS:
+    if _evaluation(name) not in _EVALUATIONS or not find_metric(name).metric.text:
         families = dict.fromkeys(one.family for one in METRICS.values() if {*one.evaluations} & {*_EVALUATIONS})
         raise ValueError(
             f"Expected select to name a measure, of: {', '.join(families)}; such as un or corruptions/mean15. Received: {name!r}. "
