@@ -41,7 +41,7 @@ def test_a_kind_of_a_user_is_known_to_the_api_help_and_checks(mine):
         checks._check_data("data", mine.replace("images", "image"), "")
 
 
-@pytest.mark.parametrize("name", ["digits", "synthetic_digits", "toy", "toy_band"])
+@pytest.mark.parametrize("name", ["digits", "synthetic_digits"])
 def test_embedded_sets_have_three_splits(name):
     parts = [data.open_source(name, split) for split in ("train", "validation", "test")]
     assert all(len(part) for part in parts) and data.has_splits(name) and data.has_validation(name) and data.has_training(name)

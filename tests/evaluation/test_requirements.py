@@ -170,10 +170,10 @@ def test_a_message_names_all_options_that_a_measure_needs():
 
 
 def test_measures_that_the_data_or_the_model_decide_are_accepted():
-    evaluations = ("clean", "corruptions", "adversarial", "slices", "boundary", "utility")
+    evaluations = ("clean", "corruptions", "adversarial", "slices", "utility")
     config = evaluation.EvalConfig(evaluations, ood=("svhn",), groups="site", surrogate="other.keras")
     names = "bal bal/rare clean/per_class corruptions/mce corruptions/relative_mce robust/square/linf_8/255 robust/transfer/l2_0.5 "
-    names += "class/a class/b/c group/1 groups/gap ood/svhn/knn/auroc boundary/gradient utility/corner_informative"
+    names += "class/a class/b/c group/1 groups/gap ood/svhn/knn/auroc utility/corner_informative"
     assert [name for name in names.split() if not _is_accepted(name, config)] == []
 
 

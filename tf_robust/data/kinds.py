@@ -98,7 +98,7 @@ def _embedded(name, help, function):
     )
 
 
-_DIGITS, _TOY = "tf_robust.data.corner_digits", "tf_robust.data.toy"
+_DIGITS = "tf_robust.data.corner_digits"
 _FOLDERS, _HF, _TFDS = "tf_robust.data.folders", "tf_robust.data.hugging_face", "tf_robust.data.tfds_sets"
 
 DATA_KINDS: dict[str, DataKind] = {
@@ -107,10 +107,6 @@ DATA_KINDS: dict[str, DataKind] = {
         "synthetic_digits", "corner digits from scikit-learn's digits, 15 classes; needs no download", f"{_DIGITS}:open_digits"
     ),
     "synthetic_mnist": _embedded("synthetic_mnist", "FCL's corner digits from MNIST, 15 classes", f"{_DIGITS}:open_synthetic_mnist"),
-    "toy": _embedded("toy", "points in the plane, 2 classes; needs no download", f"{_TOY}:open_toy"),
-    "toy_band": _embedded(
-        "toy_band", "the same points with random labels on a band between the classes, as in the NoisyMix paper", f"{_TOY}:open_toy"
-    ),
     "folder": DataKind(
         "folder:DIR",
         "images, one subfolder per class, or DIR/train and DIR/test with such subfolders",

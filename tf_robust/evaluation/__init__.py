@@ -13,7 +13,6 @@ from tf_robust.data.source import Source
 from tf_robust.evaluation import (
     adaptation,
     adversarial,
-    boundary,
     confidence,
     open_set,
     slices,

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from tf_robust import corruptions, metrics
 from tf_robust.corrupted_datasets import reader
-from tf_robust.data import toy
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source, digest
-from tf_robust.evaluation import adaptation, adversarial, boundary, smoothing
+from tf_robust.evaluation import adaptation, adversarial, smoothing
 from tf_robust.evaluation.batches import SEED
 from tf_robust.evaluation.confidence import applies_to
 from tf_robust.evaluation.config import ALL_SEVERITIES, EvalConfig
@@ -104,8 +103,6 @@ def card_of(
         card["ood"] = open_sets.card()
     if eval_config.groups:
         card["groups"] = {"column": eval_config.groups}
-    if "boundary" in chosen:
-        card["boundary"] = {"square": [-toy.LIMIT, toy.LIMIT], "grid": boundary.GRID, "gradient": "of class 1's probability"}
     attacked = {"images": eval_config.attack_subset} if eval_config.attack_subset else {}
     if "adversarial" in chosen:
         if "autoattack" in eval_config.attack:

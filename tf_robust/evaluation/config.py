@@ -22,7 +22,6 @@ EVALUATIONS = (
     "corruptions_bar",
     "perturbations",
     "calibration",
-    "boundary",
     "utility",
     "adversarial",
     "attack_curves",
@@ -65,14 +64,12 @@ class EvalConfig:
     """Configuration of an evaluation. No trained weight depends on it.
 
     Args:
-        evaluations: what to measure: clean; noise (un, nun); noise_floor (nun with other floors); corruptions (at each
-            severity); corruptions_bar (the ten of CIFAR-10-C-bar at each severity, or of ImageNet-C-bar with ImageNet's constants);
-            perturbations (flip probabilities); calibration; boundary (of data=toy or toy_band: length and
-            steepness); utility (of corner digits: accuracy on the rare classes, contextual utility of the corners); adversarial
-            (robust accuracy, FGSM, checks of the attacks); attack_curves (sizes of the smallest perturbations, accuracies
-            at attack_radii); certified
-            (certified accuracy by randomized smoothing); slices
-            (accuracy per class and per group, of the worst, and the gap between best and worst, on clean images).
+        evaluations: what to measure: clean; noise (un, nun); noise_floor (nun with other floors); corruptions (at each severity);
+            corruptions_bar (the ten of CIFAR-10-C-bar at each severity, or of ImageNet-C-bar with ImageNet's constants); perturbations
+            (flip probabilities); calibration; utility (of corner digits: accuracy on the rare classes, contextual utility of the
+            corners); adversarial (robust accuracy, FGSM, checks of the attacks); attack_curves (sizes of the smallest perturbations,
+            accuracies at attack_radii); certified (certified accuracy by randomized smoothing); slices (accuracy per class and per
+            group, of the worst, and the gap between best and worst, on clean images).
         nun_floor: number added to the standard deviations that NUN's probabilities are inversely proportional to, on the [0, 1]
             scale; auto: 0.1 if a location is constant over the training images, else 0.
         evaluation_split: split to measure on; choose settings on validation, never on test. all: the images of a data set without

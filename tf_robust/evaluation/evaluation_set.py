@@ -16,7 +16,7 @@ class EvaluationSet:
     """Images to evaluate a model on.
 
     Attributes:
-        name: `clean`, `bal`, `shift/NAME`, `un`, `nun`, `nun/floor_0.1`, `corruptions/NAME/SEVERITY`, `flips/NAME`, `boundary`,
+        name: `clean`, `bal`, `shift/NAME`, `un`, `nun`, `nun/floor_0.1`, `corruptions/NAME/SEVERITY`, `flips/NAME`,
             `bal/rare`, `utility`, `robust/NORM_RADIUS`, `robust/pgd/NORM_RADIUS`, `robust/transfer/NORM_RADIUS`, `fgsm/NORM_RADIUS`,
             `checks/NORM`, `distance/ATTACK_NORM`, `certified`, `smoothed/clean`, `smoothed/pgd/l2_RADIUS`, `confidence`, `ood` or
             `ood/NAME`.

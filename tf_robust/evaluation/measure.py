@@ -24,7 +24,7 @@ class Measure:
             calibration, ...
         name: the member of the family: a corruption, a mean over several, an attack's norm and radius, ...; may be empty.
         severity: 1 to 5 for one severity of a corruption, else None.
-        value: a fraction, except for boundaries, utilities and distances.
+        value: a fraction, except for utilities and distances.
         count: number of images.
         low: lower end of the 95 % interval over images (Wilson's for an accuracy, normal for a mean of accuracies over sets of the
             same images), or None.

@@ -44,12 +44,6 @@ def measures_of(records: list[dict], eval_config: EvalConfig, imagenet: bool = F
         measures += _corruption_measures(corrupted, means, eval_config.severities, imagenet, clean)
     measures += _flip_measures(by_kind.get("flips", []), eval_config.sequences, imagenet)
     measures += [
-        Measure("boundary", name, value=record[name], count=record["count"])
-        for _, record in by_kind.get("boundary", [])
-        for name in ("length", "gradient")
-        if record[name] is not None
-    ]
-    measures += [
         Measure("utility", name, value=value, count=record["count"])
         for _, record in by_kind.get("utility", [])
         for name, value in utility.ratios(record).items()

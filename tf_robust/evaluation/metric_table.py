@@ -283,7 +283,6 @@ _abstention = partial(Metric, card="confidence", options=(Option("abstain_accura
 _conformal = partial(Metric, card="confidence", options=(Option("conformal", example="0.9"), *_FITTED))
 _open_set = partial(Metric, options=(Option("ood", ("{name}",)),))
 _open_set_by = partial(Metric, options=(Option("ood", ("{name}", "{name}/{score}")),), detail=True)
-_boundary = partial(Metric, direction="lower", evaluations=("boundary",))
 _utility = partial(Metric, evaluations=("utility",), unit="Ratio")
 
 _REPLACED = f"{corruptions.RATE:.0%} of their locations replaced by random gray values"
@@ -439,13 +438,9 @@ _SECTIONS: dict[str, tuple[Metric, ...]] = {  # {heading in lists: metrics}; a r
         _open_set("ood/{name}/auroc", "AUROC, {name} by largest probability", f"{_AUROC} largest probability"),
         _open_set("ood/{name}/fpr95", "FPR at 95% TPR, {name} by largest probability", f"{_FPR95} largest probability", direction="lower"),
     ),
-    "Corner digits and two-dimensional data": (
+    "Corner digits": (
         _utility("utility/corner_informative", "Utility of informative corners", f"{_UTILITY}, where the corner digit decides the class"),
         _utility("utility/corner_uninformative", "Utility of uninformative corners", f"{_UTILITY}, where it does not", direction="lower"),
-        _boundary("boundary/length", "Length of the decision boundary", "Length of the line between the classes in the plane",
-                  "Length, the plane is 6 by 6"),
-        _boundary("boundary/gradient", "Steepness at the decision boundary", "Norm of the gradient of a probability, mean along the line",
-                  "Probability per length, the plane is 6 by 6"),
     ),
 }
 # fmt: on

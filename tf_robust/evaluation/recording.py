@@ -183,8 +183,6 @@ def _summary(record):
         text = ", ".join([scaling, *(f"{name} {value:.4f}" for name, value in fields.items() if value is not None)]) + count
     elif kind == "ood":
         text = f"{', '.join(record['scores'])}{count}"
-    elif kind == "boundary":
-        text = f"length {record['length']:.3f}"
     elif kind == "utility":
         text = (", ".join(f"{name} {value:.3f}" for name, value in utility.ratios(record).items()) or "none") + count
     else:
@@ -202,14 +200,8 @@ def read_records(path: str | None) -> list[dict]:
             with contextlib.suppress(ValueError, RecursionError):
                 record = json.loads(line) if line.endswith("}\n") else None
                 if isinstance(record, dict) and record.pop("crc32", None) == _crc32(record):
-                    complete.append({"kind": _kind_of(record), **record})
+                    complete.append(record)
     return complete
-
-
-def _kind_of(record):
-    """The kind of a record of an earlier version, which had no field `kind`."""
-    fields = {"flip_probability": "flips", "failed": "checks", "distances": "distances", "length": "boundary", "corner": "utility"}
-    return next((kind for field, kind in fields.items() if field in record), "accuracy")
 
 
 def _crc32(record):

@@ -1,4 +1,4 @@
-"""Records of a model's predictions on one evaluation set: accuracy, flips of sequences, decision boundary."""
+"""Records of a model's predictions on one evaluation set: accuracy, flips of sequences."""
 
 import typing
 from collections.abc import Callable, Iterable, Sequence
@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from tf_robust import metrics
 from tf_robust.attacks.attack import Predict
-from tf_robust.evaluation import boundary
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.measure import parse_measure
 from tf_robust.evaluation.metric_table import METRICS
@@ -165,17 +164,6 @@ def score_sequences(predict: Predict, evaluation_set: EvaluationSet) -> dict:
         "flip_probability": metrics.flip_probability(predictions, noise),
         "flips": encoded(np.round(flips).astype(np.uint16)),
     }
-
-
-def score_boundary(predict: Predict, evaluation_set: EvaluationSet) -> dict:
-    """Returns the record of a decision boundary, from the logits on a grid of points.
-
-    Args:
-        predict: images of points -> logits [N, 2].
-        evaluation_set: the points of `boundary.grid`.
-    """
-    logits = [checked_logits(predict(points), zeros, repr(evaluation_set.name)) for points, zeros in evaluation_set.open()]
-    return boundary.measure(np.concatenate(logits))
 
 
 def masked(predict: Predict, columns: Sequence[int] | None) -> Predict:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf_robust.attacks.attack import Predict
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
-from tf_robust.evaluation import adaptation, boundary, scoring, slices, utility
+from tf_robust.evaluation import adaptation, slices, utility
 from tf_robust.evaluation.attacked_sets import attacked_sets
 from tf_robust.evaluation.batches import clean_batches
 from tf_robust.evaluation.config import EvalConfig
@@ -24,8 +24,6 @@ def check(source: Source, eval_config: EvalConfig) -> None:
     Raises:
         ValueError: they are not.
     """
-    if "boundary" in eval_config.evaluations:
-        boundary.check(source)
     if "utility" in eval_config.evaluations:
         utility.check(source)
     if "slices" in eval_config.evaluations:
@@ -52,7 +50,7 @@ def evaluation_sets(
 
     Raises:
         FileNotFoundError: the corrupted set does not exist or has no corruption.
-        ValueError: the evaluation `boundary` for images that are not points in the plane, or `utility` for images that are not corner
+        ValueError: the evaluation `utility` for images that are not corner
             digits.
     """
     check(source, eval_config)
@@ -98,8 +96,6 @@ def _sets(source, training_source, eval_config, data_dir, surrogate):
     sets += corrupted_sets(source, eval_config, clean, data_dir)
     if "perturbations" in chosen:
         sets += sequence_sets(source, eval_config)
-    if "boundary" in chosen:
-        sets.append(EvaluationSet("boundary", boundary.grid, scoring.score_boundary))
     if "utility" in chosen:
         sets.append(EvaluationSet("bal/rare", lambda: _of_classes(clean(), utility.RARE)))
         sets.append(EvaluationSet("utility", clean, utility.measure))

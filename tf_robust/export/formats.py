@@ -18,7 +18,7 @@ from tf_robust.utils import environment
 from tf_robust.utils.files import write_json
 from tf_robust.utils.progress import print_note
 
-_BY_GRADIENT = ("attack_curves", "boundary", "utility")  # evaluations
+_BY_GRADIENT = ("attack_curves", "utility")  # evaluations
 
 
 def evaluate_formats(

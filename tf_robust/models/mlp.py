@@ -16,7 +16,7 @@ def mlp(input_shape: Sequence[int], num_classes: int, *, mean: heads.PerChannel 
         input_shape: (H, W, C), any size.
         num_classes: number of logits.
         mean: of the normalization inside the model, on the [0, 1] scale; a number, or one per channel.
-        std: of the normalization; the defaults map [0, 1] to the toy points' range [-3, 3].
+        std: of the normalization; the defaults map [0, 1] to [-3, 3].
 
     Returns:
         keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, 32]}

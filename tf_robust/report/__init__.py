@@ -19,10 +19,8 @@ from tf_robust.report.curves import (
     risk_coverage,
 )
 from tf_robust.report.images import (
-    Boundary,
     attacked_images,
     captioned_images,
-    decision_boundaries,
     noise_samples,
     utility_by_class,
 )

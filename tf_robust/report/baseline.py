@@ -75,4 +75,4 @@ def _has_no_value(measure, measured):
         return str(dataclasses.replace(name, name="coverage")) in {row["measure"] for row in measured["rows"]}
     if name.family == "distance":
         return "attack_curves" in options["evaluations"] and name.name in options["curve_attacks"]
-    return name.family in ("boundary", "utility") and name.family in options["evaluations"]
+    return name.family == "utility" and "utility" in options["evaluations"]

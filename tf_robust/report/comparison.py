@@ -87,9 +87,6 @@ def write_report(
         drawn += model_figures.of_calibration(own_records)
     if measured & {"calibrated", "abstention", "conformal"}:
         drawn += model_figures.of_confidence(own_records)
-    if "boundary" in measured:
-        sources = [data.source("train"), data.evaluation_source()] if data else []
-        drawn += model_figures.of_boundaries(images, own_records, sources)
     if measured & {"robust", "attack_curves", "distance"}:
         drawn += model_figures.of_attacks(own_records, suite.get("panels"))
     if "certified" in measured:

@@ -83,7 +83,7 @@ def _draw(done, folder):
     if eval_config.adaptation != "none":
         return  # predictions of the few images of a figure would be those of another batch
     masked = evaluation.masked(done.predict, source.class_mask)
-    if "clean" in eval_config.evaluations and "boundary" not in eval_config.evaluations:
+    if "clean" in eval_config.evaluations:
         model_figures.draw_maps(folder, masked, source)
     if {*evaluation.CORRUPTION_FAMILIES} & set(eval_config.evaluations):
         model_figures.draw_worst(folder, masked, source, done.result.sets, done.result.records)

@@ -4,36 +4,16 @@ Images are [N, H, W, C], uint8 or float in [0, 1] (clipped for display), C = 1 o
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from tf_robust.utils.plotting import save, wrapped
 
 _HEAT = "magma"
 _LETTERS = 16  # of a text under an image
-_POINTS = ("#0072B2", "#D55E00")  # of two classes of points
-_SIDES = ListedColormap(["#cfe3f1", "#f8dccb"])
-
-Part = tuple[str, np.ndarray, np.ndarray]  # caption, points [N, 2], labels [N]
-
-
-class Boundary(TypedDict):
-    """The decision boundary of a classifier of points in the plane.
-
-    Attributes:
-        sides: bool [G, G], y by x over the square: the predicted class.
-        lines: the pieces of the boundary, [points, 2] each.
-        accuracy: of the model, or None.
-    """
-
-    sides: np.ndarray
-    lines: list[np.ndarray]
-    accuracy: float | None
 
 
 def captioned_images(path: str, lines: Sequence[tuple[str, np.ndarray, Sequence[str] | None]]) -> str:
@@ -117,45 +97,3 @@ def attacked_images(path: str, clean: np.ndarray, attacked: Mapping[str, np.ndar
             (f"{name}: attacked", images, captions[name]),
         ]
     return captioned_images(path, lines)
-
-
-def decision_boundaries(path: str, models: Mapping[str, Boundary], points: Sequence[Part] = (), limit: float = 3.0) -> str:
-    """Draws the points, then every model's boundary with the evaluated points and its accuracy. Returns the path.
-
-    Args:
-        path: of the PNG file.
-        models: {name: boundary}.
-        points: (caption, points [N, 2], labels [N]) of each part of the data, the evaluated one last; may be empty.
-        limit: the square is [-limit, limit]^2; its empty margins are cut off.
-    """
-    if not models:
-        raise ValueError("Expected at least one model with its boundary. Received: none")
-    count = len(models) + bool(points)
-    columns = min(4, count)
-    lines = -(-count // columns)
-    figure = Figure(figsize=(2.6 * columns, 2.9 * lines), layout="constrained")
-    panels = list(figure.subplots(lines, columns, squeeze=False).ravel())
-    coordinates = [*(part[1] for part in points), *(line for model in models.values() for line in model["lines"])]
-    extent = min(limit, 1.05 * max((np.abs(part).max() for part in coordinates), default=limit))
-    for axes in panels:
-        axes.set(xlim=(-extent, extent), ylim=(-extent, extent), aspect="equal", xticks=(), yticks=())
-    for axes in panels[count:]:
-        axes.axis("off")
-
-    def scatter(axes, coordinates, labels, size):
-        axes.scatter(*np.transpose(coordinates), s=size, c=[_POINTS[label] for label in labels], linewidths=0)
-
-    if points:
-        axes = panels.pop(0)
-        axes.set_xlabel("data: " + ", ".join(f"{len(labels)} {caption}" for caption, _, labels in points), fontsize=10)
-        for _, part, labels in points:
-            scatter(axes, part, labels, 5)
-    for axes, (name, model) in zip(panels, models.items()):
-        axes.set_xlabel(name if model["accuracy"] is None else f"{name} ({model['accuracy']:.1%})", fontsize=10)
-        axes.imshow(model["sides"], cmap=_SIDES, vmin=0, vmax=1, origin="lower", extent=(-limit, limit) * 2, interpolation="nearest")
-        axes.set(xlim=(-extent, extent), ylim=(-extent, extent))
-        for line in model["lines"]:
-            axes.plot(*np.transpose(line), color="black", linewidth=1.3)
-        if points:
-            scatter(axes, *points[-1][1:], 3)
-    return save(figure, path)

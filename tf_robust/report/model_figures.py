@@ -12,7 +12,6 @@ import numpy as np
 from tf_robust import attribution, corruptions, data, evaluation, report
 from tf_robust.attacks import norms
 from tf_robust.attacks.attack import Predict
-from tf_robust.data import toy
 from tf_robust.data.source import Source
 from tf_robust.training import callbacks
 
@@ -53,8 +52,6 @@ def of_data(folder: str, training_source: Source | None, test_source: Source, ev
         test_source: evaluated images.
         eval_config: has NUN's floor.
     """
-    if test_source.name in ("toy", "toy_band"):
-        return []  # points: see `of_boundaries`
     images, labels = evaluation.first_images(test_source, 300)
     corner_digits = test_source.num_classes == 15 and test_source.name.startswith("synthetic_")
     classes_of = GROUPS if corner_digits else {"Examples": range(test_source.num_classes)}
@@ -168,30 +165,6 @@ def of_confidence(records_by_row: Mapping[str, Mapping[str, dict]]) -> list[Figu
             }
     diagram = [report.reliability_diagram(outcomes, name="reliability_scaled")] if outcomes else []
     return [*diagram, report.reliability_by_severity(binned), report.risk_coverage(binned)] if binned else []
-
-
-def of_boundaries(folder: str, records_by_row: Mapping[str, Mapping[str, dict]], sources: Iterable[Source]) -> list[Figure]:
-    """Returns the figure of the measured decision boundaries.
-
-    Args:
-        folder: of the figure.
-        records_by_row: {row: {set: record}}.
-        sources: training and evaluated points; may be empty.
-    """
-    boundaries: dict[str, report.Boundary] = {}
-    for row, records in records_by_row.items():
-        if "boundary" in records:
-            record, clean = records["boundary"], records.get("clean")
-            boundaries[row] = {
-                "sides": evaluation.boundary.sides(record),
-                "lines": evaluation.boundary.lines(record),
-                "accuracy": clean["correct"] / clean["count"] if clean else None,
-            }
-    if not boundaries:
-        return []
-    points = [(source.split, toy.to_points(source.images / 255.0), source.labels) for source in sources]  # type: ignore[attr-defined]
-    path = report.decision_boundaries(os.path.join(folder, "boundaries.png"), boundaries, points, toy.LIMIT)
-    return [(path, "Data and decision boundaries, with accuracy, first seed of each row.")]
 
 
 def class_name(source: Source, label: int) -> str:

@@ -1,11 +1,17 @@
 """The 2-D data set: shapes, noise, and the conversion of points to images."""
 
+import os
+
 import matplotlib.path
 import numpy as np
 import pytest
 
+import research.noisymix_toy  # noqa: F401
+from research.noisymix_toy import points as toy
+from tests.conftest import ROOT
 from tf_robust import data
-from tf_robust.data import toy
+from tf_robust.cli.build import read_rows
+from tf_robust.runs import suite
 
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
@@ -77,3 +83,9 @@ def test_noise_has_the_papers_std():
             outline = scale * toy.star(np.linspace(0.0, 1.0, 2000))
             distances = np.linalg.norm(points[labels == label][:, None] - outline[None], axis=2).min(axis=1)
             assert 0.08 < np.sqrt(np.mean(distances**2)) < 0.22  # 0.2 across a line, less near its corners
+
+
+def test_the_rows_of_the_table_are_flagfiles():
+    path, names, _ = suite.table_of(os.path.join(ROOT, "research/noisymix_toy/flags"), ROOT)
+    rows = read_rows({name: f"{path}/{name}.flags" for name in names}, {"seeds": "0,1"})
+    assert len(rows) == 6 and {row["data"] for row in rows.values()} == {"toy_band"}
