@@ -116,8 +116,7 @@ def generate() -> dict:
     from tf_robust.data.augment import AUGMENTATIONS, VIEWS
     from tf_robust.evaluation.measure import describe
     from tf_robust.evaluation.metric_table import examples
-    from tf_robust.hardening.config import HardenConfig
-    from tf_robust.hardening.target import SHIFT, TARGETS
+    from tf_robust.hardening.config import SHIFT, TARGETS, HardenConfig
     from tf_robust.methods.base import Method
     from tf_robust.runs.config import prefixed_parameters
     from tf_robust.saved_models import loading

@@ -3,9 +3,11 @@
 import dataclasses
 
 from tf_robust.hardening.budget import parse_budget
-from tf_robust.hardening.target import SHIFT, TARGETS
 from tf_robust.utils.errors import unknown
 
+GROUPS = ("noise", "blur", "weather", "digital")
+SHIFT = "shift="  # before the name of data: the target is accuracy on these images
+TARGETS = ("corruptions", *(f"{group}_corruptions" for group in GROUPS), "noise", "adversarial")
 EVALUATIONS = ("clean", "noise", "corruptions", "corruptions_bar", "calibration")  # of the proof, by default
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from tf_robust import evaluation
 from tf_robust.attacks.attack import Predict
-from tf_robust.evaluation import adversarial, model_evaluation
+from tf_robust.configs.threats import parse_threat
+from tf_robust.evaluation import model_evaluation
 from tf_robust.evaluation.evaluation_data import EvaluationData
 from tf_robust.hardening import delivery
 from tf_robust.hardening.config import HardenConfig
@@ -122,6 +123,6 @@ def _with_target(eval_config, config):
     if needed not in chosen:
         most = eval_config.attack_subset or ATTACKED_IMAGES
         return dataclasses.replace(eval_config, attack_radii=(radius,), attack_subset=most)
-    given = [adversarial.parse_threat(one) for one in eval_config.attack_radii]
+    given = [parse_threat(one) for one in eval_config.attack_radii]
     measured = any(norm == config.attack_norm and math.isclose(size, config.attack_radius, rel_tol=1e-4) for norm, size in given)
     return eval_config if measured else dataclasses.replace(eval_config, attack_radii=(*eval_config.attack_radii, radius))
