@@ -57,22 +57,22 @@ _BY_CHOICE = {
 def unused_options(
     evaluations: Sequence[str],
     attack: Sequence[str] = ("autoattack",),
-    adaptation: str = "none",
-    corrupted_dir: str = "",
+    adaptation: Sequence[str] = ("none",),
+    corrupted_dir: Sequence[str] = (),
     shifts: Sequence[str] = (),
 ) -> dict[str, tuple[str, ...]]:
     """Returns the fields of `EvalConfig` without an effect, and what would give them one, such as evaluations=slices.
 
     Args:
         evaluations: names; there are no such fields if one is unknown.
-        attack: as in `EvalConfig`, like the others.
-        adaptation: kind of adaptation.
-        corrupted_dir: of the corrupted set.
-        shifts: names of data sets.
+        attack: as in `EvalConfig`, like those that follow.
+        adaptation: one kind, or several of which each counts.
+        corrupted_dir: empty: none.
+        shifts: empty: none.
     """
     if {*evaluations} - {*EVALUATIONS}:
         return {}
-    chosen = {"attack": attack, "adaptation": (adaptation,)}
+    chosen = {"attack": attack, "adaptation": adaptation}
     unused = {
         name: tuple(f"{field}={value}" for value in values)
         for name, (field, values) in _BY_CHOICE.items()
@@ -201,10 +201,6 @@ class EvalConfig:
             )
         if self.nun_floor != "auto" and not _is_floor(self.nun_floor):
             raise ValueError(f"Expected nun_floor to be auto or a number >= 0. Received: {self.nun_floor!r}")
-        if self.groups and "slices" not in self.evaluations:
-            raise ValueError(f"Expected the evaluation slices with groups={self.groups}. Received: {', '.join(self.evaluations)}")
-        if self.surrogate and "adversarial" not in self.evaluations:
-            raise ValueError(f"Expected the evaluation adversarial with surrogate. Received: {', '.join(self.evaluations)}")
         for name in ("subset", "attack_subset"):
             if getattr(self, name) < 0:
                 raise ValueError(f"Expected {name} >= 0. Received: {getattr(self, name)}")
@@ -302,7 +298,13 @@ class EvalConfig:
     @property
     def unused(self) -> dict[str, tuple[str, ...]]:
         """The fields without an effect, as `unused_options` returns them."""
-        return unused_options(self.evaluations, self.attack, self.adaptation, self.corrupted_dir, self.shifts)
+        return unused_options(self.evaluations, self.attack, (self.adaptation,), self.corrupted_dir, self.shifts)
+
+    def check_used(self, names: Iterable[str]) -> None:
+        """Raises ValueError if one of some fields has no effect."""
+        for name in names:
+            if owners := self.unused.get(name):
+                raise ValueError(f"Expected {' or '.join(owners)} with {name}. Received: evaluations={','.join(self.evaluations)}")
 
     @property
     def attacks_by_gradient(self) -> bool:

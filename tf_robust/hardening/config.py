@@ -47,3 +47,8 @@ class HardenConfig:
     def shift(self) -> str:
         """The data of the target, images under new conditions; empty if the target is another."""
         return self.target.removeprefix(SHIFT) if self.target.startswith(SHIFT) else ""
+
+
+def evaluation_of(target: str) -> str:
+    """Returns the evaluation that measures a target; empty for a shift, which needs none."""
+    return "" if target.startswith(SHIFT) else target if target in ("noise", "adversarial") else "corruptions"

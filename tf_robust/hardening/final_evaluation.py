@@ -14,7 +14,7 @@ from tf_robust.configs.threats import parse_threat
 from tf_robust.evaluation import model_evaluation
 from tf_robust.evaluation.evaluation_data import EvaluationData
 from tf_robust.hardening import delivery
-from tf_robust.hardening.config import HardenConfig
+from tf_robust.hardening.config import HardenConfig, evaluation_of
 from tf_robust.hardening.result import HARDENED, START
 from tf_robust.hardening.trainable import TrainableModel
 from tf_robust.report import gains
@@ -113,7 +113,7 @@ class Proof:
 
 def _with_target(eval_config, config):
     """An evaluation that measures the target of a search; images of new conditions are added by `proof_data`."""
-    needed = "" if config.shift else config.target if config.target in ("noise", "adversarial") else "corruptions"
+    needed = evaluation_of(config.target)
     chosen = eval_config.evaluations
     if needed and needed not in chosen:
         eval_config = dataclasses.replace(eval_config, evaluations=(*chosen, needed))
