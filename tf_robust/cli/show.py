@@ -54,6 +54,15 @@ _GROUPS = {
 
 def listing(section: str = "") -> str:
     """Returns data sets, models, methods, views, corruptions, attacks and suites, one line each, or one section of them."""
+    parts = names()
+    if section:
+        heading, part = parts[section]
+        return "\n".join([heading, *(_wrapped(name, text, 10) for name, text in part.items())])
+    return "\n\n".join(_block(heading, part) for heading, part in parts.values())
+
+
+def names() -> dict[str, tuple[str, dict[str, str]]]:
+    """Returns {section: (heading, {name: one line about it})}."""
     from tf_robust import attacks, corruptions, methods, metrics, models
     from tf_robust.data.augment import AUGMENTATIONS, VIEWS
     from tf_robust.evaluation.measure import describe
@@ -62,7 +71,7 @@ def listing(section: str = "") -> str:
     groups = {name: group for group, members in metrics.GROUPS.items() for name in members}
     groups |= {name: "C-bar" for members in metrics.BAR.values() for name in members}
     described = {name: describe(name) for names in examples().values() for name in names}
-    parts = {
+    return {
         "data": ("Data sets (--data)", {kind.form: kind.help for kind in DATA_KINDS.values()}),
         "models": ("Models (--model)", _summaries(models.MODELS)),
         "methods": ("Methods (--method)", _summaries(methods.METHODS)),
@@ -79,10 +88,6 @@ def listing(section: str = "") -> str:
         "zoo": ("Pretrained models: tfr.load(NAME), tf-robust evaluate zoo:NAME", {name: _pretrained(name) for name in zoo.names()}),
         "suites": ("Suites (tf-robust suite FOLDER; one row: tf-robust train --flagfile=FOLDER/ROW.flags)", _tables(FLAGS_HOME)),
     }
-    if section:
-        heading, part = parts[section]
-        return "\n".join([heading, *(_wrapped(name, text, 10) for name, text in part.items())])
-    return "\n\n".join(_block(heading, part) for heading, part in parts.values())
 
 
 def command_help(command: Command, arguments: Sequence[str] = ()) -> str:
