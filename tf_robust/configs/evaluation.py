@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from tf_robust.configs.threats import ATTACKS, parse_curve, parse_threat
 from tf_robust.utils.errors import unknown
+from tf_robust.utils.hyperparameters import text_of
 
 EVALUATIONS = (
     "clean",
@@ -66,7 +67,7 @@ def unused_options(
     Args:
         evaluations: names; there are no such fields if one is unknown.
         attack: as in `EvalConfig`, like those that follow.
-        adaptation: one kind, or several of which each counts.
+        adaptation: a sequence of one kind.
         corrupted_dir: empty: none.
         shifts: empty: none.
     """
@@ -80,7 +81,7 @@ def unused_options(
     }
     if corrupted_dir:
         read = ("corruption_protocol", "frost_dir", *(() if "perturbations" in evaluations else ("corruption_constants",)))
-        unused |= dict.fromkeys(read, ("evaluations without corrupted_dir",))
+        unused |= dict.fromkeys(read, ('corrupted_dir=""',))
     used = {name for evaluation in evaluations for name in OPTIONS.get(evaluation, ())}
     used |= {"per_image", *_FITTED} if shifts else set()
     owners: dict[str, tuple[str, ...]] = {}
@@ -304,7 +305,8 @@ class EvalConfig:
         """Raises ValueError if one of some fields has no effect."""
         for name in names:
             if owners := self.unused.get(name):
-                raise ValueError(f"Expected {' or '.join(owners)} with {name}. Received: evaluations={','.join(self.evaluations)}")
+                field = owners[0].partition("=")[0]
+                raise ValueError(f"Expected {' or '.join(owners)} with {name}. Received: {field}={text_of(getattr(self, field))}")
 
     @property
     def attacks_by_gradient(self) -> bool:
