@@ -23,7 +23,7 @@ class RunConfig:
         data: names the data.
         train: configuration of the training.
         evaluation: configuration of the evaluation.
-        method: keyword arguments of the method.
+        method: keyword arguments that the method alone has.
         augmentations: {name: keyword arguments} of augmentations and views.
 
     Raises:
