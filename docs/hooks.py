@@ -107,10 +107,6 @@ def _help():
     return "\n\n".join(parts)
 
 
-def _index():
-    return json.loads(_read("tf_robust/cli/flag_index.json"))
-
-
 def _table(head, rows):
     def cell(text):
         return str(text).replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
@@ -120,26 +116,38 @@ def _table(head, rows):
 
 
 def _flags():
-    """Returns tables of the flags of each command but training's, of a training, and of each method and view that has flags of its own."""
+    """Returns tables of the flags of a training, of evaluations, of each other command, and of each method and view that has
+    flags of its own."""
     sys.path.insert(0, ROOT)
-    from tf_robust.cli import flag_index
-    from tf_robust.cli.command_line import COMMANDS
+    from tf_robust.utils import quiet
 
-    names = _index()["names"]
-    training = COMMANDS["train"].parameters()
+    with quiet.importing([]):
+        from tf_robust import methods
+        from tf_robust.cli.command_line import COMMANDS
+        from tf_robust.configs import EvalConfig
+        from tf_robust.data.augment import VIEWS
+        from tf_robust.runs.config import own_parameters
+        from tf_robust.utils.hyperparameters import parameters
+    training, of_evaluations = COMMANDS["train"].parameters(), parameters(EvalConfig)
     sections = {"Flags of train": training}
     for name, command in COMMANDS.items():
-        if name != "train" and (own := {flag: one for flag, one in command.parameters().items() if flag not in training}):
+        if name != "train" and (
+            own := {flag: one for flag, one in command.parameters().items() if flag not in {**training, **of_evaluations}}
+        ):
             sections[f"Further flags of {name}"] = own
-    for name in names["methods"]:
-        sections[f"Flags of the method {name}"] = flag_index.training_parameters(name, ())
-    for name in (view.rstrip("*") for view in names["views"]):
-        sections[f"Flags of the view {name}"] = flag_index.training_parameters("", [name])
-    return "\n\n".join(
+    for name in methods.METHODS:
+        sections[f"Flags of the method {name}"] = own_parameters(name)
+    for name in VIEWS:
+        sections[f"Flags of the view {name}"] = own_parameters("", (name,))
+    tables = [
         f"## {title}\n\n" + _table(("flag and its default", "meaning"), [(_flag(one), one.help) for _, one in sorted(found.items())])
         for title, found in sections.items()
         if found
-    )
+    ]
+    owners = {name: ", ".join(f"`--{owner}`" for owner in of_flag) for name, of_flag in sorted(COMMANDS["train"].unused().items())}
+    further = [(_flag(of_evaluations[name]), belongs, of_evaluations[name].help) for name, belongs in owners.items()]
+    tables.insert(1, "## Flags of evaluations\n\n" + _table(("flag and its default", "belongs to", "meaning"), further))
+    return "\n\n".join(tables)
 
 
 def _flag(parameter):
@@ -149,8 +157,19 @@ def _flag(parameter):
     return f"`--{parameter.name}`" + (" = " if shown else "") + ", ".join(f"`{value}`" for value in shown)
 
 
-def _names(kind, head):
-    return lambda: _table((head, "meaning"), [(f"`{name}`", text) for name, text in _index()["names"][kind].items()])
+def _names(section, head):
+    """Returns a function that returns a table of the names in a section of `tf-robust list`."""
+
+    def table():
+        sys.path.insert(0, ROOT)
+        from tf_robust.utils import quiet
+
+        with quiet.importing([]):
+            from tf_robust.cli.show import names
+
+            return _table((head, "meaning"), [(f"`{name}`", text) for name, text in names()[section][1].items()])
+
+    return table
 
 
 def _measures():

@@ -27,10 +27,10 @@ ORDER = (
     "losses",
     "corrupted_datasets",
     "data",
+    "configs",
     "corruptions",
     "metrics",
     "ops",
-    "configs",
     "utils",
 )
 WITH_FLAGS = {"cli"}

@@ -84,7 +84,7 @@ def test_the_label_set_comes_from_the_flag_or_the_card_of_the_model(tmp_path, th
         f"{tmp_path}/model",
         folder,
         "--image_size=8",
-        "--evaluations=clean",
+        *("--evaluations=clean,corruptions", "--corruptions=contrast", "--severities=1"),
         "--subset=1000",
         "--corruption_constants=imagenet",
         f"--workdir={tmp_path}/measured",

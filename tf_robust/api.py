@@ -85,7 +85,8 @@ def train(folder: str, *, seed: int = 0, **arguments) -> Result:
         raise ValueError(f"Expected a local folder. Received: {folder}. Try: tf-robust train --workdir={folder}")
     arguments = _with_data_names(arguments)
     config = run_config(arguments)
-    for name in arguments.keys() - config.parameters.keys():
+    for name in sorted(arguments.keys() - config.parameters.keys()):
+        config.evaluation.check_used([name])
         raise unknown(f"argument of training with the method {config.train.method!r}", name, config.parameters)
     content = Run(config, os.path.basename(os.path.abspath(folder)), seed).complete(folder)
     if content is None:
@@ -398,6 +399,7 @@ def _model_and_data(model, given, seed, arguments):
     given = data_of(given) if isinstance(given, str | os.PathLike) else given
     name = given if isinstance(given, str) else _IN_MEMORY[isinstance(given, tf.data.Dataset)]
     config, eval_config = read(_with_data_names({**arguments, "data": name}), DataConfig, EvalConfig)
+    eval_config.check_used(arguments)
     if eval_config.needs_training_set and "train_examples" not in arguments:
         config = dataclasses.replace(config, **_trained_on(model, name))
     classifier = _classifier(model, interface)

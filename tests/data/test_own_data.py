@@ -393,7 +393,7 @@ def test_slices_are_classes_and_groups_of_a_column(examples, model, folder):
     assert part.values["group/north"] == pytest.approx(correct[kept][groups[kept] == "north"].mean())
     with pytest.raises(ValueError, match="Expected groups as a further column .* Received: 'place' .* Columns: site"):
         api.evaluate(model, **{**settings, "groups": "place"})
-    with pytest.raises(ValueError, match="Expected the evaluation slices with groups=site"):
+    with pytest.raises(ValueError, match="Expected evaluations=slices with groups. Received: evaluations=clean"):
         api.evaluate(model, **{**settings, "evaluations": "clean"})
 
 

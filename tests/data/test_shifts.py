@@ -39,9 +39,9 @@ def test_shifts_are_named_after_their_data(text, expected):
 
 def test_two_shifts_of_one_name_are_refused():
     with pytest.raises(ValueError, match="Received: 'csv:b/night.csv' and folder:a/night, both 'night'. Try: rename"):
-        evaluation.EvalConfig(shifts=("folder:a/night", "csv:b/night.csv"))
+        EvaluationData(DataConfig(), evaluation.EvalConfig(shifts=("folder:a/night", "csv:b/night.csv")))
     with pytest.raises(ValueError, match="Expected shifts with different names. Received: ''"):
-        evaluation.EvalConfig(shifts=("",))
+        EvaluationData(DataConfig(), evaluation.EvalConfig(shifts=("",)))
 
 
 def test_classes_correspond_by_name(source):

@@ -9,6 +9,7 @@ import tensorflow as tf
 import tf_robust as tfr
 from tests.attacks.oracles import Linear, sample_images
 from tf_robust import attacks, data, evaluation
+from tf_robust.configs.threats import parse_curve, parse_threat
 from tf_robust.evaluation import adversarial
 from tf_robust.utils import arrays
 
@@ -55,7 +56,7 @@ def test_robust_accuracy_is_the_fraction_of_images_with_a_distance_above_the_rad
     assert not any(f"{other}{text}" in rows for text in radii)
     assert rows["clean"].value == pytest.approx(0.9)
     for text in radii:
-        norm, radius = adversarial.parse_threat(text)
+        norm, radius = parse_threat(text)
         distances = known_distances(linear, source, {"l2": 2, "linf": np.inf}[norm])
         low, high = (np.mean(distances > factor * radius) for factor in (1.0, 0.97))
         missed = {"autoattack": 1, "pgd": 6}[attack]  # images: between three classes the cross-entropy points to none of them
@@ -113,7 +114,7 @@ def test_curves_give_the_distances_to_the_boundary(linear, source):
     curves = ("pgd_linf", "plb_l2")
     rows = evaluated(linear, source, evaluations=("attack_curves",), curve_attacks=curves)
     for text in curves:
-        distances = known_distances(linear, source, {"l2": 2, "linf": np.inf}[adversarial.parse_curve(text)[1]])
+        distances = known_distances(linear, source, {"l2": 2, "linf": np.inf}[parse_curve(text)[1]])
         row = rows[f"distance/{text}"]
         assert 0.999 * np.median(distances) <= row.value <= 1.03 * np.median(distances), text
         assert row.low < row.value < row.high and row.count == 60
@@ -125,7 +126,7 @@ def test_curves_give_accuracies_at_radii_that_are_compared_per_image(linear, sou
     result = tfr.evaluate(linear, (source.images / np.float32(255), source.labels), attack_radii=",".join(radii), **settings)
     distances, per_image = known_distances(linear, source, 2), evaluation.PerImage(lambda _: result.folder)
     for threat in radii:
-        radius, value = adversarial.parse_threat(threat)[1], result.values[f"attack_curves/{threat}"]
+        radius, value = parse_threat(threat)[1], result.values[f"attack_curves/{threat}"]
         assert np.mean(distances > radius) <= value <= np.mean(distances > radius / 1.03), threat
         assert per_image(result.evaluation, f"attack_curves/{threat}")[1].mean() == value
     assert 0.9 > result.values["attack_curves/l2_0.03"] > result.values["attack_curves/l2_1/10"]

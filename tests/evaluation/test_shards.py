@@ -289,7 +289,7 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch):
 
 def test_shifts_alone_use_the_option():
     config = evaluation.EvalConfig(evaluations=("perturbations",), shifts=("digits",), per_image=True)
-    assert "per_image" in config.used
+    assert "per_image" not in config.unused
     assert "per_image" in evaluation.EvalConfig(evaluations=("perturbations",), per_image=True).unused
 
 

@@ -81,11 +81,11 @@ def test_measures_are_counts_of_correct_images_with_a_radius(linear, source, dis
 
 def test_noise_depends_on_the_seed_the_image_and_the_sample_alone(linear, source):
     image = source.images[3] / np.float32(255)
-    alone = smoothing._noisy(image, 7 * smoothing._LARGEST, 100, SIGMA, "estimation").numpy()
-    np.testing.assert_array_equal(smoothing._noisy(image, 7 * smoothing._LARGEST + 30, 5, SIGMA, "estimation").numpy(), alone[30:35])
+    alone = smoothing._noisy(image, 7 * smoothing._ROWS, 100, SIGMA, "estimation").numpy()
+    np.testing.assert_array_equal(smoothing._noisy(image, 7 * smoothing._ROWS + 30, 5, SIGMA, "estimation").numpy(), alone[30:35])
     noise = (alone - image) / SIGMA
     assert abs(noise.mean()) < 0.1 and abs(noise.std() - 1) < 0.1 and len(np.unique(noise[:, 0, 0, 0])) == 100
-    for other in (smoothing._noisy(image, 8 * smoothing._LARGEST, 100, SIGMA, "estimation"), smoothing._noisy(image, 0, 100, SIGMA, "x")):
+    for other in (smoothing._noisy(image, 8 * smoothing._ROWS, 100, SIGMA, "estimation"), smoothing._noisy(image, 0, 100, SIGMA, "x")):
         assert abs(np.corrcoef(other.numpy().ravel(), alone.ravel())[0, 1]) < 0.1
 
 

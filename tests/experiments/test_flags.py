@@ -7,6 +7,7 @@ import pytest
 
 from tests.command_line import main, options_of
 from tf_robust import api
+from tf_robust.cli.build import read_rows
 from tf_robust.data.names import data_of
 from tf_robust.runs.config import run_config
 from tf_robust.utils.hyperparameters import Parameter
@@ -33,6 +34,85 @@ def test_a_flag_of_another_method_or_command_is_named_with_its_owner(line, owner
         options_of(*line.split())
 
 
+@pytest.mark.parametrize(
+    "line, owner",
+    [
+        ("evaluate m.keras --data=digits --groups=site", "--evaluations=slices"),
+        ("train --severities=1,3", "--evaluations=corruptions or --evaluations=corruptions_bar"),
+        ("attack m.keras --data=digits --sequences=all", "--evaluations=perturbations"),
+        ("attack m.keras --data=digits --attack=pgd --attack_queries=9", "--attack=autoattack or --attack=square"),
+        ("attack m.keras --data=digits --attack=square --attack_checks", "--attack=autoattack or --attack=pgd"),
+        ("evaluate m.keras --data=digits --adaptation_order=by_class", "--adaptation=batch_norm"),
+        ("train --evaluations=corruptions --corrupted_dir=c --corruption_protocol=float", '--corrupted_dir=""'),
+        ("train --evaluations=none --attack=pgd", "--evaluations=adversarial"),
+        ("harden m.keras --data=digits --target=noise --attack_subset=9", "--evaluations=adversarial"),
+        ("suite flags/quickstart --groups=site", "--evaluations=slices"),
+        ("train --select=corruptions/mean15 --attack_subset=9", "--evaluations=adversarial"),
+    ],
+)
+def test_a_flag_of_an_evaluation_that_is_not_chosen_is_named_with_its_evaluations(line, owner):
+    with pytest.raises(ValueError) as refused:
+        options_of(*line.split())
+    assert f": it belongs to {owner}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "line, flag",
+    [
+        ("train --evaluations=clean,adversarial --attack=square --attack_queries=9", "attack_queries"),
+        ("train --evaluations=perturbations --shifts=mnist --calibrate=vector", "calibrate"),  # of the shifted images
+        ("train --evaluations=perturbations,corruptions --corrupted_dir=c --corruption_constants=cifar", "corruption_constants"),
+        ("train --evaluations=clean --select=corruptions/mean15 --severities=1,3", "severities"),  # the choice of the epoch depends on it
+    ],
+)
+def test_a_flag_with_an_effect_is_accepted(line, flag):
+    assert flag in options_of(*line.split()).given
+
+
+def test_api_refuses_the_same_arguments():
+    with pytest.raises(ValueError, match="Expected evaluations=slices with groups. Received: evaluations=clean"):
+        api.train("unused", evaluations="clean", groups="site")
+    with pytest.raises(ValueError, match="Expected attack=autoattack or attack=square with attack_queries. Received: attack=pgd"):
+        api.evaluate(lambda images: images, (np.zeros((2, 4, 4, 1)), [0, 1]), evaluations="adversarial", attack="pgd", attack_queries=9)
+
+
+def test_flags_that_override_those_of_a_flagfile_make_none_of_its_lines_invalid(tmp_path):
+    (tmp_path / "row.flags").write_text("--data=digits\n--evaluations=clean,adversarial\n--attack_subset=7\n--attack_queries=9\n")
+    options = options_of("train", f"--flagfile={tmp_path}/row.flags", "--evaluations=clean", "--attack=pgd")
+    assert options["evaluations"] == ("clean",) and options["attack_subset"] == 7
+    with pytest.raises(ValueError, match="Unknown flag --severities: it belongs to --evaluations=corruptions"):
+        options_of("train", f"--flagfile={tmp_path}/row.flags", "--severities=1")
+
+
+def test_a_row_of_a_suite_takes_the_options_of_its_evaluations(tmp_path):
+    for row, evaluations in (("a", "clean,adversarial"), ("b", "corruptions")):
+        (tmp_path / f"{row}.flags").write_text(f"--data=digits\n--evaluations={evaluations}\n")
+    options = options_of("suite", str(tmp_path), "--attack_subset=7", "--severities=1")
+    rows = read_rows({row: str(tmp_path / f"{row}.flags") for row in "ab"}, {"attack_subset": 7, "severities": (1,)})
+    assert options.given == {"attack_subset": 7, "severities": (1,), "suite": str(tmp_path)}
+    assert {row: one.given.keys() & {"attack_subset", "severities"} for row, one in rows.items()} == {
+        "a": {"attack_subset"},
+        "b": {"severities"},
+    }
+    with pytest.raises(ValueError, match="Unknown flag --nun_floor: it belongs to --evaluations=noise"):
+        options_of("suite", str(tmp_path), "--nun_floor=0.2")
+
+
+def test_a_recorded_run_names_the_evaluations_of_its_model(tmp_path):
+    (tmp_path / "flags.txt").write_text("--data=digits\n--evaluations=clean,adversarial\n--attack_queries=9\n--attack_subset=7\n")
+    assert options_of("evaluate", str(tmp_path), "--attack_subset=8").given == {"attack_subset": 8, "saved_model": str(tmp_path)}
+    assert options_of("attack", str(tmp_path), "--attack_subset=8")["evaluations"] == ("clean", "adversarial")
+    with pytest.raises(ValueError, match="Unknown flag --attack_subset: it belongs to --evaluations=adversarial"):
+        options_of("evaluate", str(tmp_path), "--evaluations=clean", "--attack_subset=8")
+
+
+def test_a_run_records_the_flags_that_have_an_effect():
+    flags = run_config({"evaluations": "clean", "attack_queries": 9, "severities": "1"}).flags
+    assert not {"attack_queries", "severities", "attack"} & flags.keys() and flags["calibrate"] == "none"
+    chosen = run_config({"evaluations": "clean", "severities": "1,2", "select": "corruptions/fog"}).flags
+    assert chosen["severities"] == "1,2" and "corrupted_dir" not in chosen and "attack" not in chosen
+
+
 def test_a_row_of_a_suite_takes_the_flags_of_its_method(tmp_path):
     for row, method in (("a", "fcl"), ("b", "cutmix")):
         (tmp_path / f"{row}.flags").write_text(f"--data=digits\n--method={method}\n")
@@ -43,7 +123,9 @@ def test_a_row_of_a_suite_takes_the_flags_of_its_method(tmp_path):
 
 
 def test_numbers_may_be_fractions():
-    options = options_of("train", "--method=adversarial", "--adversarial_radius=8/255", "--certified_radii=0,1/4")
+    options = options_of(
+        "train", "--method=adversarial", "--adversarial_radius=8/255", "--evaluations=certified", "--certified_radii=0,1/4"
+    )
     assert options["adversarial_radius"] == 8 / 255 and options["certified_radii"] == (0.0, 0.25)
     for text in ("1/0", "8/x", "/", "1/2/3"):
         with pytest.raises(ValueError, match=f"Expected adversarial_radius as a finite number. Received: '{text}'"):
@@ -83,7 +165,7 @@ def test_values_of_another_kind_are_refused(kind, given):
 def test_the_flags_of_a_run_repeat_it():
     given = {"data": "digits", "method": "fcl", "fcl_k": "20", "views": "clean,augmix", "augmix_width": 2, "weight_decay": 0.1}
     config = run_config(given)
-    assert config.method["k"] == 20 and config.augmentations["augmix"] == {"width": 2} and config.method["weight_decay"] == 0.1
+    assert config.method["k"] == 20 and config.augmentations["augmix"] == {"width": 2} and config.train.weight_decay == 0.1
     assert config.flags.items() >= {"fcl_k": "20", "views": "clean,augmix", "augmix_width": "2", "weight_decay": "0.1"}.items()
     assert run_config(config.flags).flags == config.flags and "data_dir" not in config.flags
 

@@ -98,8 +98,8 @@ def test_xla_training_equals_plain_training_and_excludes_synchronized_batch_norm
 
 
 def test_closed_form_methods_train_in_one_step_and_only_once(tmp_path, monkeypatch):
-    train = TrainConfig(batch_size=128, method="linear_probe")
-    options = {"solver": "lbfgs", "weight_decay": 0.001}
+    train = TrainConfig(batch_size=128, method="linear_probe", weight_decay=0.001)
+    options = {"solver": "lbfgs"}
     run = Run(RunConfig(DataConfig(data="digits", train_examples=50), train, method=options), row="probe", seed=0)
     with contextlib.suppress(OSError), workdir.claim(str(tmp_path), {"seed": "0"}):
         first = run.train(str(tmp_path))

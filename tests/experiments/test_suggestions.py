@@ -16,7 +16,7 @@ from tests.test_cli import little_drawn  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
-SMALL = ["--model=mlp", "--epochs=1", "--batch_size=8", "--evaluations=clean", "--attack_radii=linf_8/255", "--attack=pgd"]
+SMALL = ["--model=mlp", "--epochs=1", "--batch_size=8", "--evaluations=clean"]
 
 
 @pytest.fixture(scope="module")

@@ -114,8 +114,8 @@ def test_unsuitable_surrogates_are_refused(matrices, tmp_path):
     few = keras.Sequential([keras.layers.Input((28, 28, 1)), keras.layers.Flatten(), keras.layers.Dense(7)])
     with pytest.raises(ValueError, match="Expected a surrogate with the 10 classes of digits. Received: .* with 7 classes"):
         load_surrogate(few, source)
-    with pytest.raises(ValueError, match="Expected the evaluation adversarial with surrogate"):
-        evaluation.EvalConfig(surrogate="model.keras")
+    with pytest.raises(ValueError, match="Expected evaluations=adversarial with surrogate. Received: evaluations=clean,noise"):
+        evaluation.EvalConfig(surrogate="model.keras").check_used(["evaluations", "surrogate"])
     (tmp_path / "model.keras").touch()
     with pytest.raises(FileNotFoundError, match=r"surrogate. Not found: .*Did you mean .*model.keras'"):
         checks.check_surrogate(str(tmp_path / "modle.keras"))

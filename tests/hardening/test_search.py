@@ -10,10 +10,11 @@ import tensorflow as tf
 from tf_robust.hardening.budget import parse_budget
 from tf_robust.hardening.candidates import Candidate, candidates, variations
 from tf_robust.hardening.choice import choose
+from tf_robust.hardening.config import TARGETS
 from tf_robust.hardening.frontier import COEFFICIENTS, Allowance, Frontier
 from tf_robust.hardening.interpolation import interpolate
 from tf_robust.hardening.search import RUNGS, Search
-from tf_robust.hardening.target import TARGETS, Outcome
+from tf_robust.hardening.target import Outcome
 from tf_robust.hardening.trials import Trial, TrialStore
 from tf_robust.methods import METHODS
 from tf_robust.training.loop import TrainingDiverged

@@ -16,7 +16,7 @@ from tf_robust.runs.locations import folder_name, row_name
 from tf_robust.runs.run import Run
 from tf_robust.runs.workdir import recorded_flags
 from tf_robust.saved_models.loading import ModelInterface
-from tf_robust.utils.hyperparameters import arguments_of, text_of
+from tf_robust.utils.hyperparameters import arguments_of, parameters, text_of
 
 
 def build_runs(options: Options, row: str, shown_as: str = "") -> list[Run]:
@@ -68,7 +68,8 @@ def build_model(options: Options, row: str = "", shown_as: str = "") -> Evaluate
             )
         if not is_same_data(before.get("data", ""), given.get("data", before.get("data", ""))):
             before.pop("evaluation_split", None)  # of data without splits all images are evaluated, unless the model was trained on them
-        before = {name: text for name, text in before.items() if name in options}
+        known = {*options, *(parameters(EvalConfig) if "evaluations" in options else ())}
+        before = {name: text for name, text in before.items() if name in known}
         values, given = {**values, **before, **given}, {**before, **given}
     seeds = values["seeds"] if "seeds" in values else "0"
     data = EvaluationData(
@@ -105,7 +106,7 @@ def read_rows(files: Mapping[str, str], overrides: Mapping[str, object]) -> dict
     for row, path in files.items():
         arguments = [f"--flagfile={path}"]
         changes = [f"--{name}={text_of(value)}" for name, value in overrides.items()]
-        parameters = row_parameters([*expanded(arguments), *changes])
+        parameters = row_parameters(expanded(arguments), changes)
         rows[row] = parse(parameters, [*arguments, *(one for one in changes if one[2:].partition("=")[0] in parameters)])[0]
     return rows
 

@@ -1,4 +1,4 @@
-"""Checks of a command line that need no TensorFlow: unknown names, missing models, folders that cannot be written."""
+"""Checks of a command line before TensorFlow is imported: unknown data, missing models, folders that cannot be written."""
 
 import difflib
 import glob
@@ -8,12 +8,15 @@ import re
 import tempfile
 from collections.abc import Iterable
 
-from tf_robust.cli import flag_index
 from tf_robust.cli.flags import FLAGS_HOME, Options
+from tf_robust.configs import DataConfig, EvalConfig, TrainConfig
 from tf_robust.data.kinds import DATA_KINDS, kind_of, path_of
 from tf_robust.data.names import data_names, knows_all_data, shift_data
+from tf_robust.hardening.config import SHIFT
 from tf_robust.saved_models import formats
+from tf_robust.utils import quiet
 from tf_robust.utils.errors import unknown
+from tf_robust.utils.hyperparameters import parameters
 from tf_robust.utils.paths import is_run, is_url
 
 _PACKAGES = (
@@ -26,7 +29,6 @@ _PACKAGES = (
     ("tracker", "wandb", "wandb", "'tf_robust[wandb]'"),
     ("tracker", "mlflow", "mlflow", "'tf_robust[mlflow]'"),
 )
-_SHIFT = "shift="  # of --target, before the name of data
 
 
 def near(word: str, known: Iterable[str]) -> list[str]:
@@ -39,10 +41,10 @@ def unknown_command(word: str, known: Iterable[str]) -> ValueError:
     names = list(known)
     if advice := _command_for(word):
         return ValueError(f"Expected a command before {word!r}. Received: none. Try: tf-robust {advice}")
-    if advice := _flag_for(word):
-        return ValueError(f"Unrecognized argument {word!r}. Expected --flag=value. Try: {advice}")
     if nearest := near(word, names):
         return ValueError(f"Unknown command {word!r}. Did you mean {' or '.join(map(repr, nearest))}? Try: tf-robust --help")
+    if advice := _flag_for(word):
+        return ValueError(f"Unrecognized argument {word!r}. Expected --flag=value. Try: {advice}")
     return ValueError(f"Unknown command {word!r}. Expected one of: {', '.join(names)}. Try: tf-robust --help")
 
 
@@ -57,43 +59,20 @@ def is_flag_without_dashes(word: str) -> bool:
     return bool(re.match(r"\w+=", word)) and not os.path.exists(word)
 
 
-def check_names(options: Options) -> None:
-    """Checks names of methods, models, views, data sets, ...
+def check_data(options: Options) -> None:
+    """Checks the names of data sets.
 
     Raises:
         ValueError: an unknown name; the message has the nearest.
+        FileNotFoundError: there is no such file or folder.
     """
-    if not flag_index.is_recorded():  # the configurations check the names
-        return
-    for flag, known in flag_index.known_values().items():
-        value = options.get(flag, ())
-        for name in (value,) if isinstance(value, str) else value:
-            if name not in known and not _is_special(flag, name):
-                raise _unknown_name(flag, name, known)
     found = [(flag, name) for flag in ("shifts", "ood") for name in options.get(flag, ())]
-    if options.get("target", "").startswith(_SHIFT):
-        found.append((f"target={_SHIFT[:-1]}", shift_data(options["target"].removeprefix(_SHIFT))))
+    if options.get("target", "").startswith(SHIFT):
+        found.append((f"target={SHIFT[:-1]}", shift_data(options["target"].removeprefix(SHIFT))))
     if "data" in options:
         found.append(("data", options["data"]))
     for flag, name in found:
         _check_data(flag, name, options["data_dir"])
-
-
-def _is_special(flag, name):
-    """Whether a value that is not among the known ones may still be valid."""
-    return (
-        (flag == "evaluations" and name == "none")
-        or (flag == "model" and ":" in name)
-        or (flag == "target" and name.startswith(_SHIFT) and name != _SHIFT)
-    )
-
-
-def _unknown_name(flag, name, known):
-    nearest = near(name, known)
-    if not nearest:
-        return unknown(f"value of --{flag}", name, known)
-    advice = f" Try: tf-robust list {flag}s" if flag in ("method", "model") else ""
-    return ValueError(f"Unknown value of --{flag}: {name!r}. Did you mean {' or '.join(map(repr, nearest))}?{advice}")
 
 
 def _check_data(flag, name, data_dir):
@@ -301,19 +280,17 @@ def _flag_for(word):
     """The flag that a positional argument was probably meant for; empty if it is none."""
     name, separator, value = word.partition("=")
     if separator:
-        nearest = near(
-            name,
-            [*flag_index.config_parameters("train"), *flag_index.config_parameters("data"), *flag_index.config_parameters("evaluation")],
-        )
+        nearest = near(name, [*parameters(TrainConfig), *parameters(DataConfig), *parameters(EvalConfig)])
         return f"--{nearest[0]}={value}" if nearest else ""
     if word.endswith(".flags"):
         return f"--flagfile={word}"
-    for flag in ("method", "model"):
-        if word in flag_index.known_values()[flag]:
-            return f"--{flag}={word}"
     if word in data_names():
         return f"--data={word}"
-    return f"--data=folder:{word}" if os.path.isdir(word) else ""
+    if os.path.isdir(word):
+        return f"--data=folder:{word}"
+    with quiet.importing(()):
+        from tf_robust import methods, models
+    return f"--method={word}" if word in methods.METHODS else f"--model={word}" if word in models.MODELS else ""
 
 
 def _entries(folder):

@@ -7,13 +7,19 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 
-from tf_robust.cli import checks, flag_index
-from tf_robust.cli.flags import FLAGS_HOME, Options, expanded, last_value, parse
+from tf_robust.cli import checks
+from tf_robust.cli.flags import FLAGS_HOME, Options, expanded, flagfiles_of, last_value, parse
+from tf_robust.configs import DataConfig, EvalConfig, TrainConfig, WriterConfig
+from tf_robust.configs.evaluation import unused_options
 from tf_robust.data.names import data_of
+from tf_robust.hardening.config import HardenConfig, evaluation_of
 from tf_robust.integrations.launchers import LAUNCHERS
 from tf_robust.saved_models.card_files import training_data
 from tf_robust.saved_models.formats import files
-from tf_robust.utils.hyperparameters import Parameter
+from tf_robust.saved_models.interface import ModelInterface
+from tf_robust.utils import quiet
+from tf_robust.utils.hyperparameters import Parameter, arguments_of, parameters, text_of
+from tf_robust.utils.paths import is_run
 
 SECTIONS = ("data", "models", "methods", "views", "corruptions", "attacks", "measures", "zoo", "suites")
 _OWN = (
@@ -74,7 +80,7 @@ _OWN = (
 )
 OWN = {parameter.name: parameter for parameter in _OWN}
 _INTERFACE = ("input_range", "outputs", "signature", "input_size", "check_inputs", "trust")
-_RUN = ("data", "train", "evaluation", "method")
+_RUN = (DataConfig, TrainConfig, EvalConfig)
 _MODEL = ("saved_model", "workdir", "seeds")
 
 
@@ -87,10 +93,9 @@ class Command:
         purpose: one sentence.
         argument: placeholder of its positional argument; empty: none.
         sets: the flag that the positional argument sets.
-        configs: names of the configurations whose fields are its flags, see `flag_index.config_parameters`.
+        configs: whose fields are its flags.
         own: further flags.
-        flags: the most used ones, which `--help` describes.
-        further: those that `--help` names.
+        flags: the most used ones, which `--help` describes; it names the others.
         examples: command lines without the program.
         several: whether there may be several positional arguments.
         defaults: {flag: text} that differ from the flags' own.
@@ -100,40 +105,61 @@ class Command:
     purpose: str
     argument: str = ""
     sets: str = ""
-    configs: tuple[str, ...] = ()
+    configs: tuple[type, ...] = ()
     own: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
-    further: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()
     several: bool = False
     defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    @property
-    def trains(self) -> bool:
-        """Whether it trains runs, whose flags depend on their method."""
-        return "train" in self.configs
-
-    def parameters(self, arguments: Sequence[str] = ()) -> dict[str, Parameter]:
+    def parameters(self, arguments: Sequence[str] = (), overridden: Sequence[str] = ()) -> dict[str, Parameter]:
         """Returns the parameters that are its flags.
 
         Args:
-            arguments: of the command line, with the lines of flagfiles: they name the method and the augmentations.
+            arguments: of the command line, with the lines of flagfiles: they name the evaluations, the method and the augmentations.
+            overridden: the lines of the flagfiles, whose options of evaluations may be left without an effect by other arguments.
         """
-        found = {name: one for config in self.configs for name, one in flag_index.config_parameters(config).items()}
-        further = {**flag_index.config_parameters("evaluation"), **flag_index.config_parameters("train"), **OWN}
+        found = {name: one for config in self.configs for name, one in parameters(config).items()}
+        further = {**parameters(EvalConfig), **parameters(TrainConfig), **OWN}
         found |= {name: further[name] for name in self.own}
-        if self.trains:
-            found |= training_parameters(arguments)
+        if TrainConfig in self.configs:
+            found |= _of_method(arguments)
         for name, text in self.defaults.items():
             found[name] = dataclasses.replace(found[name], default=found[name].parse(text))
-        return found
+        unused = self.unused(arguments).keys() & self.unused(overridden or arguments).keys()
+        return {name: one for name, one in found.items() if name not in unused}
+
+    def unused(self, arguments: Sequence[str] = ()) -> dict[str, tuple[str, ...]]:
+        """Returns the fields of `EvalConfig` without an effect, as `unused_options` does. Arguments as in `parameters`."""
+        if EvalConfig not in self.configs:
+            return {}
+
+        def chosen(name):
+            default = self.defaults.get(name, text_of(getattr(EvalConfig, name)))
+            return [value for value in last_value(arguments, name, default).split(",") if value]
+
+        evaluations = chosen("evaluations")
+        if _TRAIN_ONLY[0] in evaluations:
+            evaluations = [*EvalConfig.evaluations]
+        if HardenConfig in self.configs:
+            evaluations += filter(None, [evaluation_of(last_value(arguments, "target", HardenConfig.target))])
+        unused = unused_options(evaluations, *map(chosen, ("attack", "adaptation", "corrupted_dir", "shifts")))
+        if TrainConfig in self.configs and (select := last_value(arguments, "select", "")):
+            with quiet.importing(arguments):
+                from tf_robust.runs import selection
+            unused = {name: owners for name, owners in unused.items() if name not in selection.options_of(TrainConfig(select=select))}
+        return unused
 
 
-def training_parameters(arguments: Sequence[str]) -> dict[str, Parameter]:
-    """Returns the parameters of the method, augmentations and views that some arguments name."""
-    method = last_value(arguments, "method", str(flag_index.config_parameters("train")["method"].default))
-    chosen = ",".join(last_value(arguments, name, "") for name in ("augmentations", "views"))
-    return flag_index.training_parameters(method, [name for name in chosen.split(",") if name])
+def _of_method(arguments):
+    """The parameters of the method, augmentations and views that some arguments name; the default method has none."""
+    method = last_value(arguments, "method", TrainConfig.method)
+    chosen = [name for flag in ("augmentations", "views") for name in last_value(arguments, flag, "").split(",") if name]
+    if method == TrainConfig.method and not chosen:
+        return {}
+    with quiet.importing(arguments):
+        from tf_robust.runs.config import own_parameters
+    return own_parameters(method, tuple(chosen))
 
 
 _TRAINING = (
@@ -159,14 +185,14 @@ _COMMANDS = (
         "Evaluates a model (Keras, SavedModel, TensorFlow Lite, ONNX, TorchScript, a name), or a run on its own data.",
         "MODEL",
         "saved_model",
-        configs=("data", "evaluation", "interface"),
+        configs=(DataConfig, EvalConfig, ModelInterface),
         own=_MODEL + ("require", "require_not_worse_than", "junit", "formats", "launcher", "launcher_options"),
         flags=(
             *_DATA,
             "evaluations",
             "shifts",
             "groups",
-            *("calibrate", "abstain_accuracy", "conformal", "ood", "per_image"),
+            *("calibrate", "abstain_accuracy", "conformal", "ood"),
             "severities",
             "corrupted_dir",
             "attack_radii",
@@ -175,10 +201,6 @@ _COMMANDS = (
             "require_not_worse_than",
             "formats",
             "workdir",
-        ),
-        further=(
-            *("validation_fraction", "attack", "attack_subset", "attack_queries", "surrogate", "certified_radii", "smoothing_sigma"),
-            *("smoothing_samples", "adaptation", "adaptation_batch_size", "launcher", "launcher_options", "junit"),
         ),
         examples=(
             "evaluate model.keras --data=cifar10 --evaluations=clean,corruptions",
@@ -199,7 +221,7 @@ _COMMANDS = (
         "Evaluates the accuracy of a model under adversarial attacks.",
         "MODEL",
         "saved_model",
-        configs=("data", "evaluation", "interface"),
+        configs=(DataConfig, EvalConfig, ModelInterface),
         own=_MODEL + ("require", "require_not_worse_than", "junit", "formats", "launcher", "launcher_options"),
         flags=(*_DATA, "attack", "attack_radii", "attack_subset", "attack_queries", "surrogate", "evaluations", *_INTERFACE, "workdir"),
         examples=(
@@ -213,7 +235,7 @@ _COMMANDS = (
         "Makes a model more robust by a search among short fine-tunings, and proves it on test images.",
         "MODEL",
         "saved_model",
-        configs=("data", "evaluation", "harden", "interface"),
+        configs=(DataConfig, EvalConfig, HardenConfig, ModelInterface),
         own=_MODEL,
         flags=(
             *("data", "target", "budget", "max_clean_loss", "adapt", "attack_norm", "attack_radius", "workdir"),
@@ -232,7 +254,7 @@ _COMMANDS = (
         "Writes a model or the model of a run in other formats, each checked against the model on 100 images.",
         "MODEL",
         "saved_model",
-        configs=("data", "interface"),
+        configs=(DataConfig, ModelInterface),
         own=("saved_model", "workdir", "formats", "unit_range", "logits", "evaluation_split", "subset"),
         flags=("formats", "unit_range", "logits", *_DATA, *_INTERFACE, "workdir"),
         examples=(
@@ -246,7 +268,7 @@ _COMMANDS = (
         "Writes a corrupted copy of a data set, or of a folder of images with one subfolder per class.",
         "[DATA]",
         "data",
-        configs=("data", "writer"),
+        configs=(DataConfig, WriterConfig),
         own=("workdir", "seeds", "evaluation_split", "subset", "corruption_constants", "corruption_protocol", "frost_dir"),
         flags=(
             *("data_dir", "image_size", "image_fit", "evaluation_split", "subset", "corruptions", "corruption_constants"),
@@ -306,7 +328,6 @@ _COMMANDS = (
         "WORKDIR ...",
         "runs",
         several=True,
-        configs=(),
         own=("runs", "baseline", "suite", "workdir"),
         flags=("baseline", "suite", "workdir"),
         examples=("report runs/a runs/b --baseline=a --workdir=runs/compared", "report 'runs/**/seed_*' --suite=flags/fcl/table1"),
@@ -316,14 +337,12 @@ _COMMANDS = (
         "Lists available names: data, models, methods, views, corruptions, attacks, measures, zoo, suites.",
         "[SECTION]",
         "section",
-        configs=(),
         own=("section",),
         examples=("list methods",),
     ),
     Command(
         "serve",
         "Prepares batches for runs on other machines until it is interrupted.",
-        configs=(),
         own=("data_service",),
         flags=("data_service",),
         examples=("serve --data_service=10.0.0.5:5050", "train --data=cifar10 --data_service=10.0.0.5:5050    (on another machine)"),
@@ -356,16 +375,29 @@ def read_command(argv: Sequence[str]) -> tuple[Command, Options]:
     if words and words[0] not in COMMANDS:
         raise checks.unknown_command(words[0], COMMANDS)
     chosen = COMMANDS[words[0] if words else "train"]
-    folder = "".join(words[1:2]) or last_value(argv, "suite", "")
-    parameters = suite_parameters(folder, argv) if chosen.name == "suite" else chosen.parameters(expanded(argv))
-    options, words = parse(parameters, argv, positional=True, owner_of=owner_of)
+    folder, lines = "".join(words[1:2]) or last_value(argv, chosen.sets, ""), expanded(argv)
+    if chosen.name in _OF_MODELS:
+        lines = [*_recorded(folder or last_value(argv, "workdir", ""), chosen, lines), *lines]
+    found = suite_parameters(folder, argv) if chosen.name == "suite" else chosen.parameters(lines, _lines_of(flagfiles_of(argv)))
+    options, words = parse(found, argv, positional=True, owner_of=lambda flag: _owner_of(flag, chosen, lines))
     if not words and options.given.keys() <= QUICK_START_FLAGS:
         return COMMANDS["suite"], parse(COMMANDS["suite"].parameters(), [*argv, f"--suite={QUICK_START}"])[0]
     options = _with_arguments(options, chosen, words[1:])
+    if "evaluations" in chosen.defaults:  # rather than those that a run recorded
+        options = options.changed({"evaluations": options["evaluations"]})
     if "data" in options and "data" not in options.given and options.get("saved_model") and (data := training_data(options["saved_model"])):
         options = options.changed({"data": data})
-    _check(options, chosen.name)
+    _check(options, chosen)
     return chosen, options
+
+
+def _recorded(folder, chosen, lines):
+    """The flags that a run in a folder recorded, without its evaluations if a command has others."""
+    if not is_run(folder):
+        return []
+    replaced = "evaluations" in chosen.defaults or last_value(lines, "evaluations", "")
+    recorded = _lines_of([os.path.join(folder, "flags.txt")])
+    return [line for line in recorded if not (replaced and line.startswith("--evaluations="))]
 
 
 def positional_arguments(argv: Sequence[str]) -> list[str]:
@@ -394,35 +426,47 @@ def suite_parameters(folder: str, argv: Sequence[str]) -> dict[str, Parameter]:
     files = [
         file for home in ("", FLAGS_HOME) for file in sorted(glob.glob(os.path.join(glob.escape(os.path.join(home, folder)), "*.flags")))
     ]
-    found = COMMANDS["suite"].parameters(expanded(argv))
+    given = expanded(argv)
+    found = {name: one for name, one in COMMANDS["suite"].parameters(given).items() if not files or name not in parameters(EvalConfig)}
     for file in files:
-        lines = expanded([f"--flagfile={file}"])
-        found = {**row_parameters(lines), **found, **training_parameters([*lines, *expanded(argv)])}
+        found = {**row_parameters(_lines_of([file]), given), **found}
     return found
 
 
-def row_parameters(lines: Sequence[str]) -> dict[str, Parameter]:
+def _lines_of(files):
+    """The lines of flagfiles."""
+    return expanded([f"--flagfile={file}" for file in files])
+
+
+def row_parameters(lines: Sequence[str], overrides: Sequence[str]) -> dict[str, Parameter]:
     """Returns the flags of a row of a suite, which trains a model or evaluates one (--saved_model).
 
     Args:
         lines: of its flagfile, expanded.
+        overrides: further arguments, expanded, of which a row takes those that it has.
     """
     evaluates = bool(last_value(lines, "saved_model", ""))
-    return COMMANDS["evaluate" if evaluates else "train"].parameters(lines)
+    return COMMANDS["evaluate" if evaluates else "train"].parameters([*lines, *overrides], lines)
 
 
 _BOOLEANS = {
     name
-    for parameters in (OWN, *map(flag_index.config_parameters, ("data", "train", "evaluation", "harden", "interface", "writer")))
-    for name, one in parameters.items()
+    for known in (OWN, *map(parameters, (*_RUN, HardenConfig, ModelInterface, WriterConfig)))
+    for name, one in known.items()
     if one.kind is bool
 } | {"help", "helpfull", "version"}
 
 
-def owner_of(flag: str) -> str:
-    """Returns the method, view or commands that have a flag; empty if none has."""
-    commands = [f"tf-robust {name}" for name, one in COMMANDS.items() if flag in one.parameters()]
-    return flag_index.owner_of(flag) or " or ".join(commands)
+def _owner_of(flag, chosen, arguments):
+    """The evaluations, commands, methods or views that have a flag; empty if none has."""
+    if EvalConfig in chosen.configs and (owners := chosen.unused(arguments).get(flag) or unused_options(()).get(flag)):
+        return " or ".join(f"--{owner}" for owner in owners)
+    commands = [f"tf-robust {name}" for name, one in COMMANDS.items() if flag in {**one.parameters(), **one.unused()}]
+    if commands or "_" not in flag:
+        return " or ".join(commands)
+    with quiet.importing(arguments):
+        from tf_robust.runs.config import owners_of
+    return " or ".join(f"--{owner}" for owner in owners_of(flag))
 
 
 def trains_only(options: Options) -> bool:
@@ -449,19 +493,22 @@ def _with_arguments(options, chosen, words):
 
 
 def _own(name):
-    return OWN[name] if name in OWN else flag_index.config_parameters("data")[name]
+    return OWN[name] if name in OWN else parameters(DataConfig)[name]
 
 
-def _check(options, name):
+def _check(options, chosen):
     """Raises ValueError for values that the command does not take, and for unknown names."""
-    evaluations = options.get("evaluations", ())
+    name, evaluations = chosen.name, options.get("evaluations", ())
     if _TRAIN_ONLY[0] in evaluations and (name != "train" or not trains_only(options)):
         raise ValueError(
             f"Expected evaluations with {name}. Received: --evaluations={','.join(evaluations)}. "
             "Try: tf-robust train --evaluations=none, which trains and exports only"
         )
     if name != "list":
-        checks.check_names(options)
+        values = {key: value for key, value in options.items() if key != "evaluations" or value != _TRAIN_ONLY}
+        for config in chosen.configs:
+            config(**arguments_of(config, values))
+        checks.check_data(options)
         checks.check_installed(options)
         checks.check_formats(name, options)
         checks.check_launcher(name, options)

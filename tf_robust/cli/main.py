@@ -1,20 +1,21 @@
 """The command line: `tf-robust COMMAND --flag=value ...`; without arguments it runs the quick start.
 
-TensorFlow is imported only to run a command: `--help`, `--version`, `list` and errors in arguments do without.
+TensorFlow is imported only to run a command, and where the names of methods, views or corruptions are needed.
 """
 
 import gc
+import importlib
+import importlib.metadata
 import logging as std_logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from absl import app, logging
 
 from tf_robust import __version__
 from tf_robust.cli.checks import check_writable
 from tf_robust.cli.command_line import COMMANDS, Command, positional_arguments, read_command
-from tf_robust.cli.flag_index import load_plugins
 from tf_robust.cli.flags import Options, expanded
 from tf_robust.cli.show import command_help, full_help, help_text, listing
 from tf_robust.utils import quiet
@@ -51,13 +52,34 @@ def _help(argv, command):
     given = [word for word in argv if word not in _HELP]
     if "--helpfull" in argv:
         return full_help(command or COMMANDS["train"], expanded(given))
-    return command_help(command) if command else help_text()
+    return command_help(command, expanded(given)) if command else help_text()
 
 
 def _plugins(argv):
     """The modules that --plugin names, and the other arguments."""
     named = [word.partition("=")[2] for word in argv if word.startswith("--plugin=")]
     return [name for text in named for name in text.split(",") if name], [word for word in argv if not word.startswith("--plugin=")]
+
+
+def load_plugins(modules: Iterable[str]) -> None:
+    """Imports modules that add methods, corruptions, attacks, formats, ... to the dictionaries of this package.
+
+    Args:
+        modules: their names, besides those of the entry points `tf_robust.plugins` of installed packages.
+
+    Raises:
+        ValueError: one cannot be imported.
+    """
+    installed = [entry.value for entry in importlib.metadata.entry_points(group="tf_robust.plugins")]
+    for name in dict.fromkeys([*installed, *modules]):
+        if "" not in sys.path:
+            sys.path.insert(0, "")  # the folder of the command
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise ValueError(
+                f"Expected --plugin=MODULE that can be imported. Received: {name} ({error}). Try: its folder in PYTHONPATH"
+            ) from error
 
 
 def _verbosity(argv):
@@ -103,8 +125,9 @@ def run(command: str, options: Options, argv: Sequence[str], verbosity: int | No
         verbosity: of the log; None: warnings.
     """
     if command == "list":
-        _print(listing(options["section"]))
-        return
+        with quiet.importing(argv):
+            text = listing(options["section"])
+        return _print(text)
     gc.disable()  # imports leave little garbage
     with quiet.importing(argv):
         import keras

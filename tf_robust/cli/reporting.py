@@ -33,9 +33,6 @@ DATA_FLAGS = (
     "validation_fraction",
     "evaluation_split",
     "subset",
-    "corruption_constants",
-    "corruption_protocol",
-    "frost_dir",
 )
 LOCATION_FLAGS = tuple(name for name in PATH_FLAGS if name != "data_service")  # not in the flags.txt of a workdir
 
@@ -50,7 +47,11 @@ def flags_of(run: Run, names: Iterable[str]) -> list[str]:
     """Returns arguments for those flags of a run, among `names`, that differ from their defaults."""
     values = {**vars(run.config.evaluation), **vars(run.config.data), **vars(run.config.train)}
     defaults = run.config.parameters
-    return [f"--{name}={text_of(values[name])}" for name in names if name in values and values[name] != defaults[name].default]
+    return [
+        f"--{name}={text_of(values[name])}"
+        for name in names
+        if name in defaults and name in values and values[name] != defaults[name].default
+    ]
 
 
 def complete_and_report(

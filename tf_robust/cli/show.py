@@ -1,14 +1,15 @@
 """Texts of `tf-robust list` and `--help`: available names; commands, and the most used flags in groups."""
 
 import glob
+import inspect
 import json
 import os
 import textwrap
 from collections.abc import Sequence
 
-from tf_robust.cli import flag_index
 from tf_robust.cli.command_line import COMMANDS, Command
 from tf_robust.cli.flags import FLAGS_HOME
+from tf_robust.configs.evaluation import OPTIONS
 from tf_robust.data.kinds import DATA_KINDS
 from tf_robust.saved_models import zoo
 
@@ -47,41 +48,68 @@ _GROUPS = {
         "strategy",
         "data_service",
     ),
-    "Evaluation": ("evaluations", "evaluation_split", "subset", "corrupted_dir", "attack", "attack_radii"),
+    "Evaluation": ("evaluations", "evaluation_split", "subset", "shifts", "ood"),
 }
 
 
 def listing(section: str = "") -> str:
     """Returns data sets, models, methods, views, corruptions, attacks and suites, one line each, or one section of them."""
-    names = flag_index.names()
-    parts = {
-        "data": ("Data sets (--data)", {kind.form: kind.help for kind in DATA_KINDS.values()}),
-        "models": ("Models (--model)", names["models"]),
-        "methods": ("Methods (--method)", names["methods"]),
-        "views": ("Views (--views; * also --augmentations)", names["views"]),
-        "corruptions": ("Corruptions, at severities 1 to 5", names["corruptions"]),
-        "attacks": ("Attacks", names["attacks"]),
-        "measures": ("Measures, by the names of --require and results.json", names["measures"]),
-        "zoo": ("Pretrained models: tfr.load(NAME), tf-robust evaluate zoo:NAME", {name: _pretrained(name) for name in zoo.names()}),
-        "suites": ("Suites (tf-robust suite FOLDER; one row: tf-robust train --flagfile=FOLDER/ROW.flags)", _tables(FLAGS_HOME)),
-    }
+    parts = names()
     if section:
         heading, part = parts[section]
         return "\n".join([heading, *(_wrapped(name, text, 10) for name, text in part.items())])
     return "\n\n".join(_block(heading, part) for heading, part in parts.values())
 
 
-def command_help(command: Command) -> str:
-    """Returns the usage, purpose, most used flags with their defaults, and examples of a command."""
+def names() -> dict[str, tuple[str, dict[str, str]]]:
+    """Returns {section: (heading, {name: one line about it})}."""
+    from tf_robust import attacks, corruptions, methods, metrics, models
+    from tf_robust.data.augment import AUGMENTATIONS, VIEWS
+    from tf_robust.evaluation.measure import describe
+    from tf_robust.evaluation.metric_table import examples
+
+    groups = {name: group for group, members in metrics.GROUPS.items() for name in members}
+    groups |= {name: "C-bar" for members in metrics.BAR.values() for name in members}
+    described = {name: describe(name) for names in examples().values() for name in names}
+    return {
+        "data": ("Data sets (--data)", {kind.form: kind.help for kind in DATA_KINDS.values()}),
+        "models": ("Models (--model)", _summaries(models.MODELS)),
+        "methods": ("Methods (--method)", _summaries(methods.METHODS)),
+        "views": (
+            "Views (--views; * also --augmentations)",
+            {name + "*" * (name in AUGMENTATIONS): text for name, text in _summaries(VIEWS).items()},
+        ),
+        "corruptions": ("Corruptions, at severities 1 to 5", {name: groups.get(name, "extra") for name in corruptions.CORRUPTIONS}),
+        "attacks": ("Attacks", _summaries(attacks.ATTACKS)),
+        "measures": (
+            "Measures, by the names of --require and results.json",
+            {name: f"{one.name}: {one.meaning}" for name, one in described.items()},
+        ),
+        "zoo": ("Pretrained models: tfr.load(NAME), tf-robust evaluate zoo:NAME", {name: _pretrained(name) for name in zoo.names()}),
+        "suites": ("Suites (tf-robust suite FOLDER; one row: tf-robust train --flagfile=FOLDER/ROW.flags)", _tables(FLAGS_HOME)),
+    }
+
+
+def command_help(command: Command, arguments: Sequence[str] = ()) -> str:
+    """Returns the usage, purpose, most used flags with their defaults, options of evaluations, and examples of a command.
+
+    Args:
+        command: one of `COMMANDS`.
+        arguments: as in `Command.parameters`.
+    """
     usage = " ".join(filter(None, ("tf-robust", command.name, command.argument, "[--FLAG=VALUE ...]")))
-    parameters = command.parameters()
-    shown = {f"--{name}{_default(parameters[name], _shown_default(command, name))}": parameters[name].help for name in command.flags}
-    parts = [
-        f"{usage}\n\n{command.purpose}",
-        *(["Flags\n" + "\n".join(_wrapped(flag, text, 12) for flag, text in shown.items())] if shown else []),
-    ]
-    if command.further:
-        parts.append(textwrap.fill("Also: " + ", ".join(f"--{name}" for name in command.further), _WIDTH))
+    known, unused = command.parameters(arguments), command.unused(arguments)
+    flags = [name for name in command.flags if name in known]
+    shown = {f"--{name}{_default(known[name], _shown_default(command, name))}": known[name].help for name in flags}
+    parts = [f"{usage}\n\n{command.purpose}"]
+    if shown:
+        parts.append("Flags\n" + "\n".join(_wrapped(flag, text, 12) for flag, text in shown.items()))
+    if others := sorted(known.keys() - {*flags, command.sets}):
+        parts.append(textwrap.fill("Also: " + ", ".join(f"--{name}" for name in others), _WIDTH))
+    evaluations = {name: ", ".join(f"--{option}" for option in options if option in unused) for name, options in OPTIONS.items()}
+    if unused:
+        lines = [_wrapped(name, text, 12) for name, text in evaluations.items() if text]
+        parts.append("\n".join(["Further flags of --evaluations=", *lines]))
     parts.append("\n".join(["Examples", *(f"  tf-robust {example}" for example in command.examples)]))
     return "\n\n".join([*parts, f"All flags: tf-robust {command.name} --helpfull"])
 
@@ -91,7 +119,7 @@ def full_help(command: Command, arguments: Sequence[str]) -> str:
 
     Args:
         command: one of `COMMANDS`.
-        arguments: which name the method and the augmentations.
+        arguments: as in `Command.parameters`.
     """
     parameters = command.parameters(arguments)
     lines = [_wrapped(f"--{name}{_default(one)}", one.help, 12) for name, one in sorted(parameters.items())]
@@ -100,8 +128,7 @@ def full_help(command: Command, arguments: Sequence[str]) -> str:
 
 def help_text() -> str:
     """Returns the commands, and the most used flags of a training in groups, one line each, with their defaults."""
-    available, parameters = flag_index.names(), COMMANDS["train"].parameters()
-    own = {name: len(flag_index.training_parameters(name, ())) for name in available["methods"]}
+    parameters = COMMANDS["train"].parameters()
     shown = [name for names in _GROUPS.values() for name in names]
     commands = {" ".join(filter(None, (one.name, one.argument))): one.purpose for one in COMMANDS.values()}
     parts = [
@@ -112,15 +139,9 @@ def help_text() -> str:
     for heading, names in _GROUPS.items():
         parts.append(_block(heading, {f"--{name}{_default(parameters[name])}": parameters[name].help for name in names}))
     parts.append(textwrap.fill("Other flags of train: " + ", ".join(f"--{name}" for name in sorted(set(parameters) - set(shown))), _WIDTH))
-    counts = ", ".join(sorted(f"{name} ({count})" for name, count in own.items() if count))
     parts.append(
-        textwrap.fill(
-            "Flags of the chosen method, augmentations and views have its name as a prefix (--fcl_weight, "
-            f"--augmix_severity); number of flags per method: {counts}",
-            _WIDTH,
-        )
-    )
-    parts.append(
+        "Flags of the chosen method, augmentations and views have its name as a prefix (--fcl_weight, --augmix_severity).\n"
+        "Flags of an evaluation (--attack_radii, --severities) are those of the chosen --evaluations: tf-robust train --help.\n"
         "--flagfile=FILE: flags from a file, one per line. --plugin=MODULE: a module that adds methods, corruptions, ...\n"
         "--version. tf-robust train --method=fcl --helpfull: all flags."
     )
@@ -138,6 +159,11 @@ def _default(parameter, other=None):
         return ""
     values = default if isinstance(default, (tuple, list)) else [default]
     return "=" + ",".join(f"{value:.6g}" if isinstance(value, float) else str(value) for value in values)
+
+
+def _summaries(registry):
+    """Returns {name: first line of its docstring}."""
+    return {name: (inspect.getdoc(getattr(target, "func", target)) or "").split("\n")[0] for name, target in registry.items()}
 
 
 def _tables(home):

@@ -28,6 +28,9 @@ class TrainConfig:
             several times).
         class_weights: factor of the cross-entropy of each class's label: balanced (inversely proportional to the class's frequency), or
             one number per class: W,W,...; empty: all 1.
+        weight_decay: weight_decay * w is added to the gradient of every trainable variable w, including batch norm's and biases (L2
+            regularization by weight_decay / 2 |w|^2, as in PyTorch's SGD), unless a method states otherwise.
+        label_smoothing: part of each label's probability that the cross-entropy spreads evenly over all classes, in [0, 1).
         views: inputs of the method, made from the augmented image; `tf-robust list views` has the names.
         epochs: passes over the training set.
         batch_size: examples per step, over all replicas.
@@ -70,6 +73,8 @@ class TrainConfig:
     augmentations: tuple[str, ...] = ()
     sampling: typing.Literal["shuffled", "balanced"] = "shuffled"
     class_weights: str = ""
+    weight_decay: float = 0.0
+    label_smoothing: float = 0.0
     views: tuple[str, ...] = ("clean",)
     epochs: int = 10
     batch_size: int = 128

@@ -3,10 +3,11 @@
 import os
 
 from tf_robust import corruptions, metrics
+from tf_robust.configs.writer import WriterConfig
 from tf_robust.corrupted_datasets import preview
 from tf_robust.corrupted_datasets.generator import CorruptionConfig, Generator
 from tf_robust.corrupted_datasets.npy import ArrayLayout
-from tf_robust.corrupted_datasets.plan import Plan, Unit, WriterConfig
+from tf_robust.corrupted_datasets.plan import Plan, Unit
 from tf_robust.corrupted_datasets.tfrecord import RecordLayout
 from tf_robust.data.source import Source
 from tf_robust.utils import environment

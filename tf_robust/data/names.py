@@ -9,7 +9,7 @@ import sys
 
 from tf_robust.data.kinds import DATA_KINDS
 
-_FILE = "tfds_names.json"  # {"version": of TFDS, "names": [...]}, written by `python -m tf_robust.cli.flag_index`
+_FILE = "tfds_names.json"  # {"version": of TFDS, "names": [...]}, written by `python -m tf_robust.data.names`
 
 
 def data_names() -> set[str]:
@@ -43,3 +43,11 @@ def shift_data(name: str) -> str:
 @functools.cache
 def _recorded() -> dict:
     return json.loads(importlib.resources.files(__package__).joinpath(_FILE).read_text("utf-8"))
+
+
+if __name__ == "__main__":
+    import tensorflow_datasets as tfds
+
+    recorded = {"version": tfds.__version__, "names": tfds.list_builders(with_community_datasets=False)}
+    with open(str(importlib.resources.files(__package__).joinpath(_FILE)), "w", encoding="utf-8") as file:
+        file.write(json.dumps(recorded, indent=1) + "\n")

@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from tf_robust.attacks.attack import Predict
+from tf_robust.configs.evaluation import ALL_SEVERITIES, DEFAULT_EVALUATIONS, EVALUATIONS, EvalConfig
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
 from tf_robust.evaluation import (
@@ -21,7 +22,6 @@ from tf_robust.evaluation import (
 )
 from tf_robust.evaluation.batches import SEED, batch_size_of, first_images, stratified_images
 from tf_robust.evaluation.card import card_of, dependencies, difference, has_corruptions_of, image_sizes
-from tf_robust.evaluation.config import ALL_SEVERITIES, DEFAULT_EVALUATIONS, EVALUATIONS, EvalConfig, options_of
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_measure
 from tf_robust.evaluation.measures import measures_of, read_evaluation

@@ -1,32 +1,12 @@
 """Batches of evaluations with test-time adaptation, where a prediction depends on the batch that an image is in."""
 
 import dataclasses
-from collections.abc import Sequence
 
 import numpy as np
 
 from tf_robust.data.source import Source
 from tf_robust.evaluation.batches import SEED
 from tf_robust.evaluation.evaluation_set import EvaluationSet
-
-ORDERS = ("shuffled", "by_class")
-EVALUATIONS = ("clean", "noise", "noise_floor", "corruptions", "corruptions_bar", "calibration", "slices")  # defined for batches
-
-
-def check(adaptation: str, batch_size: int, evaluations: Sequence[str]) -> None:
-    """Checks the configuration of an adaptation.
-
-    Raises:
-        ValueError: batches of fewer than two images, or evaluations of single images with adaptation.
-    """
-    if batch_size < 2:
-        raise ValueError(f"Expected adaptation_batch_size >= 2, for statistics over images. Received: {batch_size}. Try: 200")
-    others = [name for name in evaluations if name not in EVALUATIONS]
-    if adaptation != "none" and others:
-        raise ValueError(
-            f"Expected evaluations of: {', '.join(EVALUATIONS)}, with adaptation={adaptation}: attacks, certificates and sequences need "
-            f"a prediction that is independent of other images. Received: {', '.join(others)}. Try: adaptation=none for them"
-        )
 
 
 def ordered(source: Source, order: str) -> Source:

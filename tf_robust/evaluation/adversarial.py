@@ -1,10 +1,8 @@
 """Evaluation by attacks: robust accuracy, distances to the nearest misclassified images, and checks of the attacks themselves.
 
-A threat is a norm and a radius, `l2_0.5` or `linf_8/255`, on the [0, 1] pixel scale. `accuracy`, `distances` and `checks` return
-functions (predict, evaluation set) -> record, for `EvaluationSet.measure`.
+`accuracy`, `distances` and `checks` return functions (predict, evaluation set) -> record, for `EvaluationSet.measure`.
 """
 
-import fractions
 from collections.abc import Collection, Iterable
 
 import numpy as np
@@ -15,6 +13,7 @@ from tf_robust import attacks
 from tf_robust.attacks import norms
 from tf_robust.attacks.attack import Predict
 from tf_robust.attacks.criterion import Criterion
+from tf_robust.configs.threats import parse_threat
 from tf_robust.evaluation import auto_attack
 from tf_robust.evaluation.batches import SEED
 from tf_robust.evaluation.evaluation_set import SetMeasure
@@ -23,13 +22,7 @@ from tf_robust.ops import image_ops
 from tf_robust.ops.draws import Draws
 from tf_robust.utils import progress
 from tf_robust.utils.arrays import decoded, encoded
-from tf_robust.utils.errors import unknown
 
-ATTACKS = {
-    "autoattack": "robust/",
-    "pgd": "robust/pgd/",
-    "square": "robust/square/",
-}  # attacks of robust accuracy, and the prefixes of their measures
 PGD_STEPS, PGD_STARTS = 40, 2
 AUTOATTACK_CARD = {
     "attack": "autoattack",
@@ -53,49 +46,6 @@ def largest_radii(threats: Iterable[str]) -> dict[str, float]:
     for norm, radius in map(parse_threat, threats):
         largest[norm] = max(radius, largest.get(norm, 0.0))
     return largest
-
-
-def parse_threat(text: str) -> tuple[str, float]:
-    """Returns the norm and the radius of a threat.
-
-    Args:
-        text: NORM_RADIUS, where the radius is a number or a fraction.
-
-    Raises:
-        ValueError: another format, or the norm is neither l2 nor linf.
-    """
-    name, _, radius = text.partition("_")
-    if (number := _number(text)) is not None:
-        advice = f"attack_radii=linf_{text}{'/255' * (number > 1)}"
-        raise ValueError(f"Expected a threat NORM_RADIUS. Received: {text!r}, without a norm. Try: {advice}")
-    norms.norm(name)
-    if (number := _number(radius)) is None:
-        raise ValueError(f"Expected a threat NORM_RADIUS, such as l2_0.5 or linf_8/255. Received: {text!r}")
-    return name, number
-
-
-def _number(text):
-    """The value of a number or fraction; None for other text."""
-    try:
-        return float(fractions.Fraction(text))
-    except (ValueError, ZeroDivisionError):
-        return None
-
-
-def parse_curve(text: str) -> tuple[str, str]:
-    """Returns the attack and the norm of an attack curve.
-
-    Args:
-        text: ATTACK_NORM, such as plb_l2.
-
-    Raises:
-        ValueError: unknown attack or norm.
-    """
-    name, _, norm = text.partition("_")
-    if name not in CURVES:
-        raise unknown("attack of a curve", name, CURVES)
-    norms.norm(norm, among=norms.BALLS if name == "pgd" else tuple(norms.NORMS))
-    return name, norm
 
 
 def accuracy_attack(name: str, norm: str, radius: float, queries: int) -> attacks.Attack:

@@ -5,11 +5,12 @@ import functools
 from tf_robust import attacks
 from tf_robust.attacks import norms
 from tf_robust.attacks.attack import Predict
+from tf_robust.configs.evaluation import EvalConfig
+from tf_robust.configs.threats import ATTACKS, parse_curve, parse_threat
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_subset
 from tf_robust.evaluation import adversarial, auto_attack, scoring, smoothing
 from tf_robust.evaluation.batches import batch_size_of, clean_batches
-from tf_robust.evaluation.config import EvalConfig
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 
 
@@ -33,13 +34,13 @@ def attacked_sets(source: Source, eval_config: EvalConfig, surrogate: Predict | 
 def _attacks(source, eval_config, surrogate):
     """Sets for robust accuracies, FGSM in linf, and the checks of the attacks at each norm's largest radius."""
     clean = functools.partial(clean_batches, source)
-    threats = {text: adversarial.parse_threat(text) for text in eval_config.attack_radii}
+    threats = {text: parse_threat(text) for text in eval_config.attack_radii}
     accuracy_of, attack = {"autoattack": auto_attack.accuracy}, adversarial.accuracy_attack
     for norm, radius in threats.values():
         norms.check_radius(radius, norms.norm(norm), source.image_shape)
     sets = [
         EvaluationSet(
-            f"{adversarial.ATTACKS[name]}{text}",
+            f"{ATTACKS[name]}{text}",
             clean,
             accuracy_of.get(name, adversarial.accuracy)(attack(name, norm, radius, eval_config.attack_queries), source.positions),
         )
@@ -83,8 +84,8 @@ def _transferred(source, threats, surrogate):
 
 def _curves(source, eval_config):
     """Sets for the sizes of the smallest perturbations that are misclassified."""
-    curves = {text: adversarial.parse_curve(text) for text in eval_config.curve_attacks}
-    for norm, radius in map(adversarial.parse_threat, eval_config.attack_radii):
+    curves = {text: parse_curve(text) for text in eval_config.curve_attacks}
+    for norm, radius in map(parse_threat, eval_config.attack_radii):
         if norm in {of_curve for _, of_curve in curves.values()}:
             norms.check_radius(radius, norms.norm(norm), source.image_shape)
     return [

@@ -4,15 +4,15 @@ import os
 from collections.abc import Mapping, Sequence
 
 from tf_robust import corruptions, metrics
+from tf_robust.configs.evaluation import ALL_SEVERITIES, EvalConfig
 from tf_robust.corrupted_datasets import reader
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source, digest
 from tf_robust.evaluation import adaptation, adversarial, smoothing
 from tf_robust.evaluation.batches import SEED
 from tf_robust.evaluation.confidence import applies_to
-from tf_robust.evaluation.config import ALL_SEVERITIES, EvalConfig
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, parse_measure
-from tf_robust.evaluation.nonuniform_noise import training_std
+from tf_robust.evaluation.nonuniform_noise import floor_of, training_std
 from tf_robust.evaluation.open_set import OpenSets
 from tf_robust.saved_models.loading import Classifier
 
@@ -66,7 +66,7 @@ def card_of(
         if training_source is None:
             raise ValueError("Expected a training source for the evaluations noise and noise_floor. Received: None")
         card["noise"] = {"seed": SEED, "rate": corruptions.RATE, "deviations_of": training_source.fingerprint()}
-        floor = eval_config.floor(training_std(training_source))
+        floor = floor_of(eval_config, training_std(training_source))
         if floor != corruptions.FLOOR:  # the floor of every card without this part
             card["nun"] = {"floor": floor}
     description = corruptions.describe(shape, eval_config.constants(shape), eval_config.protocol(shape), eval_config.frost_dir or None)

@@ -14,8 +14,8 @@ import scipy.special
 import tensorflow as tf
 
 from tf_robust import data, metrics
+from tf_robust.configs.evaluation import EvalConfig
 from tf_robust.data.source import Source
-from tf_robust.evaluation.config import EvalConfig
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.measure import Measure, parse_measure
 from tf_robust.evaluation.metric_table import METRICS

@@ -8,12 +8,12 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust import corruptions, data, metrics
+from tf_robust.configs.evaluation import NOISE_FLOORS, EvalConfig
 from tf_robust.corrupted_datasets import reader
 from tf_robust.data.pipeline import PARALLEL_CALLS
 from tf_robust.data.source import Source
 from tf_robust.evaluation import scoring, set_cache
 from tf_robust.evaluation.batches import SEED, batch_size_of, clean_batches
-from tf_robust.evaluation.config import NOISE_FLOORS, EvalConfig
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES
 from tf_robust.evaluation.nonuniform_noise import probabilities, training_std

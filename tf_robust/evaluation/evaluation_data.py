@@ -44,6 +44,10 @@ class EvaluationData:
     ood_images: Mapping[str, Source] = dataclasses.field(default_factory=dict)
     shift_images: Mapping[str, Source] = dataclasses.field(default_factory=dict)
 
+    def __post_init__(self):
+        data.shifts.check_shifts(self.eval_config.shifts)
+        data.shifts.check_shifts(self.eval_config.ood, "ood")
+
     def source(self, split: str, examples: int = 0, mapped: bool = True) -> Source:
         """Returns one split of the data. Parts of data without splits are drawn before labels are mapped (`with_columns`).
 

@@ -7,8 +7,9 @@ import numpy as np
 import scipy.stats
 
 from tf_robust import metrics
+from tf_robust.configs.evaluation import ALL_SEVERITIES, EvalConfig
+from tf_robust.configs.threats import parse_curve, parse_threat
 from tf_robust.evaluation import adversarial, smoothing, utility
-from tf_robust.evaluation.config import ALL_SEVERITIES, EvalConfig
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_measure
 from tf_robust.evaluation.metric_table import METRICS
 from tf_robust.evaluation.scoring import correctness
@@ -136,8 +137,8 @@ def _minimum_norm_measures(distances, threats):
     """Accuracies under all attacks that search for the smallest perturbation in the norm of a threat."""
     measures = []
     for threat in threats:
-        norm, radius = adversarial.parse_threat(threat)
-        if own := [record for name, record in distances if adversarial.parse_curve(name.name)[1] == norm]:
+        norm, radius = parse_threat(threat)
+        if own := [record for name, record in distances if parse_curve(name.name)[1] == norm]:
             correct = adversarial.correct_at(own, radius)
             measures.append(Measure("attack_curves", threat).with_accuracy(int(correct.sum()), len(correct)))
     return measures

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property, partial
 
 from tf_robust import corruptions, metrics
+from tf_robust.configs.evaluation import ALL_SEVERITIES, NOISE_FLOORS, EvalConfig
 from tf_robust.corruptions import severities
-from tf_robust.evaluation.config import ALL_SEVERITIES, NOISE_FLOORS, EvalConfig
 
 FRACTION = "Fraction, 0 to 1"
 _RATIO = "Ratio, 1 is AlexNet's"

@@ -3,9 +3,9 @@
 import numpy as np
 
 from tf_robust import corruptions, data
+from tf_robust.configs.evaluation import EvalConfig
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_order
-from tf_robust.evaluation.config import EvalConfig
 
 _STD_IMAGES = 50_000
 _BATCH = 500
@@ -24,7 +24,7 @@ def noise_probabilities(training_source: Source, eval_config: EvalConfig) -> np.
 
 def probabilities(std: np.ndarray, eval_config: EvalConfig) -> np.ndarray:
     """Returns NUN's probability of each location from its standard deviation, [H, W] both; eval_config: has NUN's floor."""
-    return corruptions.nonuniform_probabilities(std, floor=eval_config.floor(std))
+    return corruptions.nonuniform_probabilities(std, floor=floor_of(eval_config, std))
 
 
 def training_std(training_source: Source) -> np.ndarray:
@@ -40,3 +40,8 @@ def _computed_std(training_source):
         training_source = training_source.subset(stratified_order(training_source.labels)[:_STD_IMAGES])
     batches = data.evaluation_batches(training_source, _BATCH).take(_STD_IMAGES // _BATCH)
     return corruptions.location_std(images for images, _ in batches)
+
+
+def floor_of(eval_config: EvalConfig, std: np.ndarray) -> float:
+    """Returns NUN's floor for the standard deviations of the locations [H, W]."""
+    return corruptions.default_floor(std) if eval_config.nun_floor == "auto" else float(eval_config.nun_floor)

@@ -7,8 +7,9 @@ import numpy as np
 import pandas
 
 from tf_robust import metrics
+from tf_robust.configs.evaluation import ALL_SEVERITIES
+from tf_robust.configs.threats import parse_curve, parse_threat
 from tf_robust.evaluation import adversarial, card, smoothing
-from tf_robust.evaluation.config import ALL_SEVERITIES
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, parse_measure
 from tf_robust.evaluation.recording import per_image_folder, read_records, record_key, shards_module
 from tf_robust.evaluation.scoring import confidences, correctness
@@ -95,8 +96,8 @@ class PerImage:
 
     def _minimum_norm(self, evaluation, own, name):
         """The values of an accuracy under the attacks that search for the smallest perturbation."""
-        norm, radius = adversarial.parse_threat(name.name)
-        attacks = [attack for attack in evaluation["card"]["attack_curves"]["attacks"] if adversarial.parse_curve(attack)[1] == norm]
+        norm, radius = parse_threat(name.name)
+        attacks = [attack for attack in evaluation["card"]["attack_curves"]["attacks"] if parse_curve(attack)[1] == norm]
         if any(f"distance/{attack}" not in own for attack in attacks):
             return None
         correct = adversarial.correct_at([own[f"distance/{attack}"] for attack in attacks], radius)

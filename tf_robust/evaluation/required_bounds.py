@@ -5,8 +5,8 @@ import typing
 from collections.abc import Iterable, Mapping
 from xml.etree import ElementTree
 
+from tf_robust.configs.evaluation import EvalConfig
 from tf_robust.data.shifts import shift_name
-from tf_robust.evaluation.config import EvalConfig
 from tf_robust.evaluation.measure import Measure, describe, parse_measure
 from tf_robust.evaluation.metric_table import examples
 from tf_robust.utils.errors import unknown

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tf_robust.attacks.attack import Predict
+from tf_robust.configs.evaluation import EvalConfig
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
 from tf_robust.evaluation import adaptation, slices, utility
 from tf_robust.evaluation.attacked_sets import attacked_sets
 from tf_robust.evaluation.batches import clean_batches
-from tf_robust.evaluation.config import EvalConfig
 from tf_robust.evaluation.corrupted_sets import corrupted_sets, noisy_sets, sequence_sets
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.measure import parse_measure

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tf_robust import attacks, metrics
 from tf_robust.attacks.attack import Predict
+from tf_robust.configs.evaluation import ALPHA, MAX_SAMPLES
 from tf_robust.evaluation.batches import SEED
 from tf_robust.evaluation.evaluation_set import SetMeasure
 from tf_robust.models.outputs import checked_logits
@@ -20,55 +21,15 @@ from tf_robust.ops.draws import Draws
 from tf_robust.utils import progress
 from tf_robust.utils.arrays import decoded, encoded
 
-ALPHA = 0.001  # probability that the certificate of an image is wrong
 PGD_STEPS, PGD_SAMPLES = 20, 16  # steps of the attack, and noisy copies over which its gradient is averaged
 MOST_VOTES = 1000  # noisy copies by which an attacked image is classified
 ABSTAINS = (
     "the smoothed model abstains on all images: no class has a probability above 1/2 under the noise. Try: a model trained with the same "
     "noise (method=gaussian), a smaller smoothing_sigma, or more smoothing_samples"
 )
-_LARGEST = 2**20  # samples per image and purpose: its rows of the stream
+_ROWS = MAX_SAMPLES + 1  # of the stream, for each image and purpose
 _ATTACKED_IMAGES = 16  # per batch of the attack, each with PGD_SAMPLES copies
 _SMALLEST_LOG = -1e4  # of a probability; finite, so that gradients are
-
-
-def check(sigma: float, selection: int, samples: int, radii: tuple[float, ...]) -> None:
-    """Checks the configuration of a certification.
-
-    Args:
-        sigma: standard deviation of the noise.
-        selection: noisy copies by which the class is selected.
-        samples: noisy copies by which its probability is bounded.
-        radii: l2, at which accuracies are computed.
-
-    Raises:
-        ValueError: a number is out of range, or there are too few samples for the smallest radius above 0.
-    """
-    if not 0 < sigma < np.inf:
-        raise ValueError(f"Expected smoothing_sigma > 0, on the [0, 1] pixel scale. Received: {sigma}. Try: smoothing_sigma=0.25")
-    if not 1 <= selection < _LARGEST or not 1 <= samples < _LARGEST:
-        raise ValueError(
-            f"Expected smoothing_selection and smoothing_samples from 1 to {_LARGEST - 1}. Received: {selection} and {samples}"
-        )
-    if not radii or min(radii) < 0:
-        raise ValueError(f"Expected certified_radii >= 0. Received: {', '.join(map(str, radii)) or 'none'}")
-    smallest = min((radius for radius in radii if radius), default=0.0)
-    largest, needed = metrics.largest_radius(samples, sigma, ALPHA), metrics.samples_needed(smallest, sigma, ALPHA)
-    if not largest >= smallest:
-        limit = "nothing can be certified" if np.isnan(largest) else f"the largest radius that can be certified is {largest:.4g}"
-        advice = f"smoothing_samples={needed}" if needed < _LARGEST else "smaller certified_radii"
-        if largest > 0:
-            advice += f", or smoothing_sigma={_rounded_up(smallest * sigma / largest):g} for a model trained with that noise"
-        raise ValueError(
-            f"Expected enough smoothing_samples to certify the radius {smallest:g} with confidence {1 - ALPHA:g}. "
-            f"Received: smoothing_samples={samples} with smoothing_sigma={sigma:g}, with which {limit}. Try: {advice}"
-        )
-
-
-def _rounded_up(number):
-    """The next larger number of two digits."""
-    unit = 10.0 ** (np.floor(np.log10(number)) - 1)
-    return np.ceil(number / unit) * unit
 
 
 def class_counts(predict: Predict, image: np.ndarray, index: int, sigma: float, samples: int, purpose: str, batch: int) -> np.ndarray:
@@ -88,7 +49,7 @@ def class_counts(predict: Predict, image: np.ndarray, index: int, sigma: float, 
     counts: np.ndarray | int = 0
     for start in range(0, samples, batch):
         size = min(batch, samples - start)
-        logits = checked_logits(predict(_noisy(image, index * _LARGEST + start, size, sigma, purpose)), np.zeros(size, int), "noisy images")
+        logits = checked_logits(predict(_noisy(image, index * _ROWS + start, size, sigma, purpose)), np.zeros(size, int), "noisy images")
         counts = counts + np.bincount(logits.argmax(axis=1), minlength=logits.shape[1])
     return np.asarray(counts)
 

@@ -3,9 +3,11 @@
 import dataclasses
 
 from tf_robust.hardening.budget import parse_budget
-from tf_robust.hardening.target import SHIFT, TARGETS
 from tf_robust.utils.errors import unknown
 
+GROUPS = ("noise", "blur", "weather", "digital")
+SHIFT = "shift="  # before the name of data: the target is accuracy on these images
+TARGETS = ("corruptions", *(f"{group}_corruptions" for group in GROUPS), "noise", "adversarial")
 EVALUATIONS = ("clean", "noise", "corruptions", "corruptions_bar", "calibration")  # of the proof, by default
 
 
@@ -45,3 +47,8 @@ class HardenConfig:
     def shift(self) -> str:
         """The data of the target, images under new conditions; empty if the target is another."""
         return self.target.removeprefix(SHIFT) if self.target.startswith(SHIFT) else ""
+
+
+def evaluation_of(target: str) -> str:
+    """Returns the evaluation that measures a target; empty for a shift, which needs none."""
+    return "" if target.startswith(SHIFT) else target if target in ("noise", "adversarial") else "corruptions"

@@ -14,7 +14,8 @@ from tf_robust.attacks.attack import Predict
 from tf_robust.data.subsets import stratified_order
 from tf_robust.evaluation import scoring
 from tf_robust.hardening import small_changes
-from tf_robust.hardening.target import GROUPS, NOISE_SETS, ValidationSet, correct, pairs_of, predicted, versions
+from tf_robust.hardening.config import GROUPS
+from tf_robust.hardening.target import NOISE_SETS, ValidationSet, correct, pairs_of, predicted, versions
 from tf_robust.report.formatting import interval
 from tf_robust.report.sections import Cell, Section, frame_of, number
 

@@ -10,10 +10,11 @@ import numpy as np
 
 from tf_robust import evaluation
 from tf_robust.attacks.attack import Predict
-from tf_robust.evaluation import adversarial, model_evaluation
+from tf_robust.configs.threats import parse_threat
+from tf_robust.evaluation import model_evaluation
 from tf_robust.evaluation.evaluation_data import EvaluationData
 from tf_robust.hardening import delivery
-from tf_robust.hardening.config import HardenConfig
+from tf_robust.hardening.config import HardenConfig, evaluation_of
 from tf_robust.hardening.result import HARDENED, START
 from tf_robust.hardening.trainable import TrainableModel
 from tf_robust.report import gains
@@ -112,7 +113,7 @@ class Proof:
 
 def _with_target(eval_config, config):
     """An evaluation that measures the target of a search; images of new conditions are added by `proof_data`."""
-    needed = "" if config.shift else config.target if config.target in ("noise", "adversarial") else "corruptions"
+    needed = evaluation_of(config.target)
     chosen = eval_config.evaluations
     if needed and needed not in chosen:
         eval_config = dataclasses.replace(eval_config, evaluations=(*chosen, needed))
@@ -122,6 +123,6 @@ def _with_target(eval_config, config):
     if needed not in chosen:
         most = eval_config.attack_subset or ATTACKED_IMAGES
         return dataclasses.replace(eval_config, attack_radii=(radius,), attack_subset=most)
-    given = [adversarial.parse_threat(one) for one in eval_config.attack_radii]
+    given = [parse_threat(one) for one in eval_config.attack_radii]
     measured = any(norm == config.attack_norm and math.isclose(size, config.attack_radius, rel_tol=1e-4) for norm, size in given)
     return eval_config if measured else dataclasses.replace(eval_config, attack_radii=(*eval_config.attack_radii, radius))

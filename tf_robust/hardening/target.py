@@ -20,9 +20,6 @@ SEED = 23  # of corruptions and attacks on validation images
 PAIRS_PER_IMAGE = 3
 NOISE_SETS = ("uniform_noise", "nonuniform_noise")
 BATCH = 250
-GROUPS = ("noise", "blur", "weather", "digital")
-SHIFT = "shift="  # before the name of data: the target is accuracy on these images
-TARGETS = ("corruptions", *(f"{group}_corruptions" for group in GROUPS), "noise", "adversarial")
 
 
 @dataclasses.dataclass(frozen=True)

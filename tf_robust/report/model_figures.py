@@ -12,6 +12,7 @@ import numpy as np
 from tf_robust import attribution, corruptions, data, evaluation, report
 from tf_robust.attacks import norms
 from tf_robust.attacks.attack import Predict
+from tf_robust.configs.threats import parse_threat
 from tf_robust.data.source import Source
 from tf_robust.training import callbacks
 
@@ -190,7 +191,7 @@ def draw_attacked(folder: str, model: Predict, source: Source, threats: Iterable
         return None
     images, labels = images[right], labels[right]
     attacked_images, captions = {}, {}
-    for norm in dict.fromkeys(evaluation.adversarial.parse_threat(text)[0] for text in threats):
+    for norm in dict.fromkeys(parse_threat(text)[0] for text in threats):
         name = f"pgd_{norm}"
         attacked_images[name] = evaluation.adversarial.minimal_attack("pgd", norm)(model, images, labels).numpy()
         sizes = norms.NORMS[norm].size(attacked_images[name] - images).numpy()

@@ -46,7 +46,13 @@ def build_method(config: TrainConfig, hyperparameters: Mapping, source: Source, 
             path = zoo.folder_of(init_path.removeprefix("zoo:")) if init_path.startswith("zoo:") else init_path
             models.load_encoder(classifier, path, head=config.init_head)
         method = methods.METHODS[config.method](
-            classifier, seed=seed, examples=len(source), class_weights=data.class_weights(config.class_weights, source), **hyperparameters
+            classifier,
+            seed=seed,
+            examples=len(source),
+            weight_decay=config.weight_decay,
+            label_smoothing=config.label_smoothing,
+            class_weights=data.class_weights(config.class_weights, source),
+            **hyperparameters,
         )
         _check_epoch_options(config, method)
         if config.synchronize_batch_norm:

@@ -1,14 +1,14 @@
 """Configuration of a run: data, training, evaluation, and the hyperparameters of its method and augmentations."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from tf_robust import methods, models
-from tf_robust.configs import UNRECORDED_FLAGS, DataConfig, TrainConfig
+from tf_robust.configs import UNRECORDED_FLAGS, DataConfig, EvalConfig, TrainConfig
 from tf_robust.data.augment import AUGMENTATIONS, VIEWS
-from tf_robust.evaluation import EvalConfig
 from tf_robust.integrations import tracking
 from tf_robust.methods.base import Method
+from tf_robust.runs import selection
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.hyperparameters import Parameter, arguments_of, parameters, text_of
 
@@ -23,7 +23,7 @@ class RunConfig:
         data: names the data.
         train: configuration of the training.
         evaluation: configuration of the evaluation.
-        method: keyword arguments of the method.
+        method: keyword arguments that the method alone has.
         augmentations: {name: keyword arguments} of augmentations and views.
 
     Raises:
@@ -48,15 +48,16 @@ class RunConfig:
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """The parameters that the run has, by the names of their flags."""
-        return run_parameters(self.train.method, (*self.train.augmentations, *self.train.views))
+        """The parameters that have an effect on the run, by the names of their flags."""
+        unused = self.evaluation.unused.keys() - {*selection.options_of(self.train)}
+        known = run_parameters(self.train.method, (*self.train.augmentations, *self.train.views))
+        return {name: one for name, one in known.items() if name not in unused}
 
     @property
     def flags(self) -> dict[str, str]:
         """{name: text} of everything that the run depends on, as in `flags.txt`: no paths."""
-        values = {name: value for config in (self.data, self.train, self.evaluation) for name, value in vars(config).items()}
-        given = {**values, **_prefixed(self.train.method, self.method)}
-        for name, options in self.augmentations.items():
+        given = {name: value for config in (self.data, self.train, self.evaluation) for name, value in vars(config).items()}
+        for name, options in {**self.augmentations, self.train.method: self.method}.items():
             given |= {f"{name}_{key}": value for key, value in options.items()}
         known = self.parameters
         return {name: text_of(given.get(name, one.default)) for name, one in sorted(known.items()) if name not in UNRECORDED_FLAGS}
@@ -70,20 +71,29 @@ def run_parameters(method: str, augmentations: tuple[str, ...] = ()) -> dict[str
         method: one of `methods.METHODS`.
         augmentations: names of augmentations and views.
     """
-    found = {name: parameter for config in (*CONFIGS, Method) for name, parameter in parameters(config).items()}
-    return found | own_parameters(method, augmentations)
+    return {name: one for config in CONFIGS for name, one in parameters(config).items()} | own_parameters(method, augmentations)
 
 
 def own_parameters(method: str, augmentations: tuple[str, ...] = ()) -> dict[str, Parameter]:
     """Returns the hyperparameters of a method, augmentations and views alone; unknown names have none. Arguments as in `run_parameters`."""
-    found = prefixed_parameters(method, methods.METHODS[method]) if method in methods.METHODS else {}
+    found = _prefixed(method, methods.METHODS[method]) if method in methods.METHODS else {}
     for name in augmentations:
-        found |= prefixed_parameters(name, VIEWS[name]) if name in VIEWS else {}
+        found |= _prefixed(name, VIEWS[name]) if name in VIEWS else {}
     return found
 
 
-def prefixed_parameters(name: str, target: Callable) -> dict[str, Parameter]:
-    """Returns the parameters of a method or view, but for those that all methods share, by the names of their flags: `fcl_k`."""
+def owners_of(flag: str) -> list[str]:
+    """Returns the methods and views that have a flag, such as method=fcl."""
+    return [
+        f"{kind}={name}"
+        for kind, known in (("method", methods.METHODS), ("views", VIEWS))
+        for name in known
+        if flag in _prefixed(name, known[name])
+    ]
+
+
+def _prefixed(name, target):
+    """The parameters of a method or view, but for those that all methods share, by the names of their flags: `fcl_k`."""
     own = {f"{name}_{key}": one for key, one in parameters(target).items() if key not in parameters(Method)}
     return {flag: dataclasses.replace(one, name=flag) for flag, one in own.items()}
 
@@ -99,13 +109,6 @@ def run_config(values: Mapping[str, object]) -> RunConfig:
     """
     train = TrainConfig(**arguments_of(TrainConfig, values))
     config = RunConfig(DataConfig(**arguments_of(DataConfig, values)), train, EvalConfig(**arguments_of(EvalConfig, values)))
-    shared = {name: one.default for name, one in parameters(Method).items()} | arguments_of(Method, values)
-    own = arguments_of(methods.METHODS[train.method], values, f"{train.method}_")
+    method = arguments_of(methods.METHODS[train.method], values, f"{train.method}_")
     augmentations = {name: arguments_of(VIEWS[name], values, f"{name}_") for name in (*train.augmentations, *train.views)}
-    return dataclasses.replace(config, method={**shared, **own}, augmentations=augmentations)
-
-
-def _prefixed(method, options):
-    """Hyperparameters of a method by the names of their flags."""
-    shared = parameters(Method)
-    return {name if name in shared else f"{method}_{name}": value for name, value in options.items()}
+    return dataclasses.replace(config, method=method, augmentations=augmentations)

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from tf_robust import evaluation, metrics
+from tf_robust.configs.evaluation import OPTIONS
 from tf_robust.configs.train import TrainConfig
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_subset
@@ -74,7 +75,7 @@ def options_of(config: TrainConfig) -> tuple[str, ...]:
     if not config.select and not config.early_stopping:
         return ()
     chosen_by = _evaluation(check_measure(config.select or "clean"))
-    return tuple(name for name in evaluation.options_of(chosen_by) if name not in _UNUSED)
+    return tuple(name for name in OPTIONS.get(chosen_by, ()) if name not in _UNUSED)
 
 
 def check_measure(name: str) -> str:

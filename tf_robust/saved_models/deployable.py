@@ -11,8 +11,8 @@ from tf_robust.saved_models.classifier import Classifier
 from tf_robust.saved_models.exported import rebuild
 from tf_robust.saved_models.formats import check_convertible
 from tf_robust.saved_models.formats.keras_files import compiled_as_given
+from tf_robust.saved_models.interface import Kind
 from tf_robust.saved_models.loading import classifier_of
-from tf_robust.saved_models.signatures import Kind
 
 _HALF = (tf.float16, tf.bfloat16)
 

@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping
 
 from tf_robust.ops import pixel_scale
 from tf_robust.saved_models import card_files
-from tf_robust.saved_models.signatures import OUTPUTS, Kind
 from tf_robust.utils.errors import unknown
 
+Kind = typing.Literal["auto", "logits", "probabilities"]
+OUTPUTS: tuple[Kind, ...] = ("logits", "probabilities")
 NAMED_RANGES = {
     "": "0,1",  # of models without a card
     "auto": "0,1",  # until it is found

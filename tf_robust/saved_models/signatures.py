@@ -1,14 +1,13 @@
 """Signatures of models of any format: names and types of input and output tensors, and how to call the model."""
 
 import dataclasses
-import typing
 from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
-Kind = typing.Literal["auto", "logits", "probabilities"]
+from tf_robust.saved_models.interface import OUTPUTS, Kind
+
 BEFORE_SOFTMAX = "/before_softmax"  # after the name of an output: the logits of which it is the softmax, which `Signature.call` may add
-OUTPUTS: tuple[Kind, ...] = ("logits", "probabilities")
 
 
 @dataclasses.dataclass(frozen=True)

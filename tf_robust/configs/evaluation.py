@@ -2,17 +2,13 @@
 
 import collections
 import dataclasses
+import math
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-import numpy as np
-
-from tf_robust import metrics
-from tf_robust.corruptions import CORRUPTIONS, PROTOCOLS, default_floor
-from tf_robust.corruptions import severities as constants_of
-from tf_robust.data.shifts import check_shifts
-from tf_robust.evaluation import adaptation, adversarial, smoothing
+from tf_robust.configs.threats import ATTACKS, parse_curve, parse_threat
 from tf_robust.utils.errors import unknown
+from tf_robust.utils.hyperparameters import text_of
 
 EVALUATIONS = (
     "clean",
@@ -29,34 +25,68 @@ EVALUATIONS = (
     "slices",
 )
 DEFAULT_EVALUATIONS = ("clean", "noise")
-ALL_SEVERITIES = metrics.SEVERITIES
+ALL_SEVERITIES = (1, 2, 3, 4, 5)
 NOISE_FLOORS = (0.02, 0.05, 0.1, 0.2, 0.5)  # of NUN, of the evaluation noise_floor
 _FITTED = ("calibrate", "abstain_accuracy", "conformal")  # on validation images
 _OF_ALL_IMAGES = ("adaptation", *_FITTED)  # they need all images of a set at once
-_OPTIONS = {
+_OF_BATCHES = ("clean", "noise", "noise_floor", "corruptions", "corruptions_bar", "calibration", "slices")  # defined with adaptation
+MAX_SAMPLES = 2**20 - 1  # of an image in randomized smoothing, per purpose
+ALPHA = 0.001  # probability that the certificate of an image is wrong
+_IMAGES = ("corruption_constants", "corruption_protocol", "corrupted_dir", "per_image")
+OPTIONS = {
     "clean": ("per_image", *_FITTED),
     "noise": ("nun_floor", "per_image"),
     "noise_floor": ("per_image",),
-    "corruptions": (
-        *("corruptions", "severities", "corruption_constants", "corruption_protocol", "corrupted_dir", "frost_dir", "per_image"),
-        *_FITTED,
-    ),
-    "corruptions_bar": ("severities", "corruption_constants", "corruption_protocol", "corrupted_dir", "per_image"),
+    "corruptions": ("corruptions", "severities", "frost_dir", *_IMAGES, *_FITTED),
+    "corruptions_bar": ("severities", *_IMAGES),
     "calibration": ("per_image", *_FITTED),
     "perturbations": ("corruption_constants", "sequences"),
     "adversarial": ("attack_radii", "attack", "attack_subset", "attack_queries", "attack_checks", "surrogate"),
     "attack_curves": ("curve_attacks", "attack_radii", "attack_subset"),
-    "certified": (
-        *("smoothing_sigma", "smoothing_selection", "smoothing_samples", "smoothing_attack"),
-        *("certified_radii", "attack_subset"),
-    ),
+    "certified": ("smoothing_sigma", "smoothing_selection", "smoothing_samples", "smoothing_attack", "certified_radii", "attack_subset"),
     "slices": ("groups", "per_image", *_FITTED),
-}  # fields that only these evaluations depend on
+}  # {evaluation: fields of `EvalConfig` that no evaluation without them depends on}
+_BY_CHOICE = {
+    "attack_queries": ("attack", ("autoattack", "square")),
+    "attack_checks": ("attack", ("autoattack", "pgd")),
+    "adaptation_batch_size": ("adaptation", ("batch_norm",)),
+    "adaptation_order": ("adaptation", ("batch_norm",)),
+}  # {field: (the field, its values) without which it has no effect}
 
 
-def options_of(evaluation: str) -> tuple[str, ...]:
-    """Returns the names of the fields of `EvalConfig` that belong to an evaluation."""
-    return _OPTIONS.get(evaluation, ())
+def unused_options(
+    evaluations: Sequence[str],
+    attack: Sequence[str] = ("autoattack",),
+    adaptation: Sequence[str] = ("none",),
+    corrupted_dir: Sequence[str] = (),
+    shifts: Sequence[str] = (),
+) -> dict[str, tuple[str, ...]]:
+    """Returns the fields of `EvalConfig` without an effect, and what would give them one, such as evaluations=slices.
+
+    Args:
+        evaluations: names; there are no such fields if one is unknown.
+        attack: as in `EvalConfig`, like those that follow.
+        adaptation: a sequence of one kind.
+        corrupted_dir: empty: none.
+        shifts: empty: none.
+    """
+    if {*evaluations} - {*EVALUATIONS}:
+        return {}
+    chosen = {"attack": attack, "adaptation": adaptation}
+    unused = {
+        name: tuple(f"{field}={value}" for value in values)
+        for name, (field, values) in _BY_CHOICE.items()
+        if not {*values} & {*chosen[field]}
+    }
+    if corrupted_dir:
+        read = ("corruption_protocol", "frost_dir", *(() if "perturbations" in evaluations else ("corruption_constants",)))
+        unused |= dict.fromkeys(read, ('corrupted_dir=""',))
+    used = {name for evaluation in evaluations for name in OPTIONS.get(evaluation, ())}
+    used |= {"per_image", *_FITTED} if shifts else set()
+    owners: dict[str, tuple[str, ...]] = {}
+    for evaluation, names in OPTIONS.items():
+        owners |= {name: (*owners.get(name, ()), f"evaluations={evaluation}") for name in names if name not in used}
+    return unused | owners
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,8 +154,8 @@ class EvalConfig:
     subset: int = 0
     corruptions: tuple[str, ...] = ()
     severities: tuple[int, ...] = ALL_SEVERITIES
-    corruption_constants: typing.Literal[("auto", *constants_of.SETS)] = "auto"  # type: ignore[valid-type]
-    corruption_protocol: typing.Literal[("auto", *PROTOCOLS)] = "auto"  # type: ignore[valid-type]
+    corruption_constants: typing.Literal["auto", "cifar", "tiny_imagenet", "imagenet"] = "auto"
+    corruption_protocol: typing.Literal["auto", "float", "cifar_c", "imagenet_c"] = "auto"
     corrupted_dir: str = ""
     frost_dir: str = ""
     sequences: typing.Literal["imagenet_p", "cifar_p", "all"] = "imagenet_p"
@@ -162,33 +192,26 @@ class EvalConfig:
                 raise ValueError(f"Expected each value of {name} once. Received: {repeated[0]} {values.count(repeated[0])} times")
         if not self.evaluations:
             raise ValueError(f"Expected evaluations, of: {', '.join(EVALUATIONS)}. Received: none")
-        for name in self.corruptions:
-            if name not in CORRUPTIONS:
-                raise unknown("corruption", name, CORRUPTIONS)
+        check_corruptions(self.corruptions)
         if not self.severities or sorted({*self.severities} & {*ALL_SEVERITIES}) != [*self.severities]:
             raise ValueError(
                 f"Expected severities of 1 to 5 in increasing order. Received: {','.join(map(str, self.severities)) or 'none'}"
             )
         if self.nun_floor != "auto" and not _is_floor(self.nun_floor):
             raise ValueError(f"Expected nun_floor to be auto or a number >= 0. Received: {self.nun_floor!r}")
-        if self.groups and "slices" not in self.evaluations:
-            raise ValueError(f"Expected the evaluation slices with groups={self.groups}. Received: {', '.join(self.evaluations)}")
-        if self.surrogate and "adversarial" not in self.evaluations:
-            raise ValueError(f"Expected the evaluation adversarial with surrogate. Received: {', '.join(self.evaluations)}")
         for name in ("subset", "attack_subset"):
             if getattr(self, name) < 0:
                 raise ValueError(f"Expected {name} >= 0. Received: {getattr(self, name)}")
         for name in self.attack:
-            if name not in adversarial.ATTACKS:
-                raise unknown("attack", name, adversarial.ATTACKS)
+            if name not in ATTACKS:
+                raise unknown("attack", name, ATTACKS)
         if not self.attack:
-            raise ValueError(f"Expected attack, of: {', '.join(adversarial.ATTACKS)}. Received: none")
+            raise ValueError(f"Expected attack, of: {', '.join(ATTACKS)}. Received: none")
         if self.attack_queries < 1:
             raise ValueError(f"Expected attack_queries >= 1. Received: {self.attack_queries}")
-        smoothing.check(self.smoothing_sigma, self.smoothing_selection, self.smoothing_samples, self.certified_radii)
-        adaptation.check(self.adaptation, self.adaptation_batch_size, self.evaluations)
-        check_shifts(self.shifts)
-        check_shifts(self.ood, "ood")
+        if "certified" in self.evaluations:
+            self._check_smoothing()
+        self._check_adaptation()
         for name in ("abstain_accuracy", "conformal"):
             if not 0 <= (value := getattr(self, name)) < 1:
                 advice = f". Try: {name}={value / 100:g}" if 1 < value < 100 else ""
@@ -210,15 +233,54 @@ class EvalConfig:
                 "Try: two commands with two workdirs"
             )
         for text in self.attack_radii:
-            adversarial.parse_threat(text)
-        norms_of_curves = {adversarial.parse_curve(text)[1] for text in self.curve_attacks}
-        others = [text for text in self.attack_radii if adversarial.parse_threat(text)[0] not in norms_of_curves]
+            parse_threat(text)
+        norms_of_curves = {parse_curve(text)[1] for text in self.curve_attacks}
+        others = [text for text in self.attack_radii if parse_threat(text)[0] not in norms_of_curves]
         given = self.attack_radii != EvalConfig.attack_radii
         if given and others and "attack_curves" in self.evaluations and "adversarial" not in self.evaluations:
             raise ValueError(
                 "Expected attack_radii in the norms of curve_attacks, whose accuracies the evaluation attack_curves gives. "
                 f"Received: {', '.join(others)} with curve_attacks={','.join(self.curve_attacks)}. "
                 f"Try: curve_attacks={','.join(self.curve_attacks)},pgd_{others[0].partition('_')[0]}"
+            )
+
+    def _check_adaptation(self):
+        """Raises ValueError for batches of fewer than two images, or evaluations of single images with adaptation."""
+        if self.adaptation_batch_size < 2:
+            raise ValueError(
+                f"Expected adaptation_batch_size >= 2, for statistics over images. Received: {self.adaptation_batch_size}. Try: 200"
+            )
+        others = [name for name in self.evaluations if name not in _OF_BATCHES]
+        if self.adaptation != "none" and others:
+            raise ValueError(
+                f"Expected evaluations of: {', '.join(_OF_BATCHES)}, with adaptation={self.adaptation}: attacks, certificates and "
+                f"sequences need a prediction that is independent of other images. Received: {', '.join(others)}. "
+                "Try: adaptation=none for them"
+            )
+
+    def _check_smoothing(self):
+        """Raises ValueError for numbers out of range, or too few samples for the smallest radius above 0."""
+        from tf_robust import metrics
+
+        sigma, selection, samples = self.smoothing_sigma, self.smoothing_selection, self.smoothing_samples
+        if not 0 < sigma < math.inf:
+            raise ValueError(f"Expected smoothing_sigma > 0, on the [0, 1] pixel scale. Received: {sigma}. Try: smoothing_sigma=0.25")
+        if not 1 <= selection <= MAX_SAMPLES or not 1 <= samples <= MAX_SAMPLES:
+            raise ValueError(
+                f"Expected smoothing_selection and smoothing_samples from 1 to {MAX_SAMPLES}. Received: {selection} and {samples}"
+            )
+        if not self.certified_radii or min(self.certified_radii) < 0:
+            raise ValueError(f"Expected certified_radii >= 0. Received: {', '.join(map(str, self.certified_radii)) or 'none'}")
+        smallest = min((radius for radius in self.certified_radii if radius), default=0.0)
+        largest, needed = metrics.largest_radius(samples, sigma, ALPHA), metrics.samples_needed(smallest, sigma, ALPHA)
+        if not largest >= smallest:
+            limit = "nothing can be certified" if math.isnan(largest) else f"the largest radius that can be certified is {largest:.4g}"
+            advice = f"smoothing_samples={needed}" if needed <= MAX_SAMPLES else "smaller certified_radii"
+            if largest > 0:
+                advice += f", or smoothing_sigma={_rounded_up(smallest * sigma / largest):g} for a model trained with that noise"
+            raise ValueError(
+                f"Expected enough smoothing_samples to certify the radius {smallest:g} with confidence {1 - ALPHA:g}. "
+                f"Received: smoothing_samples={samples} with smoothing_sigma={sigma:g}, with which {limit}. Try: {advice}"
             )
 
     @property
@@ -231,50 +293,17 @@ class EvalConfig:
         """Whether confidences are fitted on validation images: where there are sets to measure them on."""
         return any(getattr(self, name) not in ("none", 0) for name in _FITTED if name not in self.unused)
 
-    def floor(self, std: np.ndarray) -> float:
-        """Returns NUN's floor for the standard deviations of the locations [H, W]."""
-        return default_floor(std) if self.nun_floor == "auto" else float(self.nun_floor)
-
     @property
-    def unused(self) -> dict[str, str]:
-        """The fields without an effect with these evaluations: {name: the reason}."""
-        owners: dict[str, list[str]] = {}
-        for evaluation, names in _OPTIONS.items():
-            for name in names:
-                owners.setdefault(name, []).append(evaluation)
-        received = f"Received: evaluations={','.join(self.evaluations)}"
-        reasons = {
-            name: f"it belongs to the evaluation{'s' * (len(own) > 1)} {', '.join(own)}. {received}"
-            for name, own in owners.items()
-            if not {*own} & {*self.evaluations}
-        }
-        if self.shifts:
-            reasons = {name: reason for name, reason in reasons.items() if name not in ("per_image", *_FITTED)}
-        return {**self._overridden(), **reasons}
+    def unused(self) -> dict[str, tuple[str, ...]]:
+        """The fields without an effect, as `unused_options` returns them."""
+        return unused_options(self.evaluations, self.attack, (self.adaptation,), self.corrupted_dir, self.shifts)
 
-    def _overridden(self):
-        """Options that another option leaves without an effect: {name: the reason}."""
-        reasons: dict[str, str] = {}
-        attack = f"Received: attack={','.join(self.attack)}"
-        if self.corrupted_dir:
-            constants = () if "perturbations" in self.evaluations else ("corruption_constants",)
-            reasons |= dict.fromkeys(
-                ("corruption_protocol", "frost_dir", *constants),
-                f"corrupted images are read. Received: corrupted_dir={self.corrupted_dir}",
-            )
-        if not {"autoattack", "square"} & set(self.attack):
-            reasons["attack_queries"] = f"it belongs to attack=autoattack or attack=square. {attack}"
-        if not self.attacks_by_gradient:
-            reasons["attack_checks"] = f"it belongs to attack=autoattack or attack=pgd. {attack}"
-        if self.adaptation == "none":
-            adaptation_options = ("adaptation_batch_size", "adaptation_order")
-            reasons |= dict.fromkeys(adaptation_options, "it belongs to adaptation=batch_norm. Received: adaptation=none")
-        return reasons
-
-    @property
-    def used(self) -> set[str]:
-        """The names of the fields that have an effect with these evaluations."""
-        return {field.name for field in dataclasses.fields(self)} - self.unused.keys()
+    def check_used(self, names: Iterable[str]) -> None:
+        """Raises ValueError if one of some fields has no effect."""
+        for name in names:
+            if owners := self.unused.get(name):
+                field = owners[0].partition("=")[0]
+                raise ValueError(f"Expected {' or '.join(owners)} with {name}. Received: {field}={text_of(getattr(self, field))}")
 
     @property
     def attacks_by_gradient(self) -> bool:
@@ -283,8 +312,10 @@ class EvalConfig:
 
     def constants(self, image_shape: Sequence[int]) -> str:
         """Returns the set of constants for images (H, W, C)."""
+        from tf_robust.corruptions import severities
+
         chosen = self.corruption_constants
-        return constants_of.nearest_set(image_shape[0], image_shape[1]) if chosen == "auto" else chosen
+        return severities.nearest_set(image_shape[0], image_shape[1]) if chosen == "auto" else chosen
 
     def bar_set(self, image_shape: Sequence[int]) -> str:
         """Returns the set of C-bar for images (H, W, C), of `metrics.BAR`."""
@@ -295,6 +326,21 @@ class EvalConfig:
         if self.corruption_protocol != "auto":
             return self.corruption_protocol
         return "imagenet_c" if self.constants(image_shape) == "imagenet" else "cifar_c"
+
+
+def check_corruptions(names: Iterable[str]) -> None:
+    """Raises ValueError for an unknown corruption."""
+    for name in names:
+        from tf_robust.corruptions import CORRUPTIONS
+
+        if name not in CORRUPTIONS:
+            raise unknown("corruption", name, CORRUPTIONS)
+
+
+def _rounded_up(number):
+    """The next larger number of two digits."""
+    unit = 10.0 ** (math.floor(math.log10(number)) - 1)
+    return math.ceil(number / unit) * unit
 
 
 def _is_floor(text):

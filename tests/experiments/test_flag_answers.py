@@ -1,18 +1,16 @@
-"""The recorded index of flags is that of the signatures; help and errors do without TensorFlow."""
+"""Help and errors of the command line; most do without TensorFlow."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
+from tests.command_line import main
 from tests.conftest import ROOT
 from tf_robust import __version__
-from tf_robust.cli import flag_index
-from tf_robust.cli import main as cli
-from tf_robust.cli.command_line import COMMANDS
-from tf_robust.runs.config import run_parameters
 
 SCRIPT = """
 import json, os, sys
@@ -33,43 +31,25 @@ for name, arguments in json.load(sys.stdin).items():
 """
 
 
-def test_the_index_is_that_of_the_signatures():
-    assert flag_index.generate() == flag_index._recorded(), "run: python -m tf_robust.cli.flag_index"
-
-
-@pytest.mark.parametrize("method, views", [("fcl", ("simclr",)), ("noisymix", ("clean", "augmix", "augmix")), ("cross_entropy", ())])
-def test_recorded_parameters_equal_those_of_the_signatures(method, views, monkeypatch):
-    signatures = run_parameters(method, views)
-    monkeypatch.delitem(sys.modules, "tf_robust.methods")
-    recorded = COMMANDS["train"].parameters([f"--method={method}", f"--views={','.join(views)}"])
-    for name, parameter in signatures.items():
-        assert (recorded[name].kind, recorded[name].choices) == (parameter.kind, parameter.choices)
-        assert (recorded[name].default, recorded[name].help) == (parameter.default, parameter.help)
-    assert recorded.keys() - signatures.keys() == {"workdir", "seeds", "dry_run", "launcher", "launcher_options"}
-
-
 ANSWERS = [
     ("--help", "--learning_rate=0.01"),
     ("--version", f"tf_robust {__version__}"),
-    ("list", "noisymix"),
     ("evaluate --help", "tf-robust evaluate MODEL"),
+    ("train --help", "--learning_rate=0.01"),
+    ("attack --helpfull", "--attack_queries=5000"),
     ("list metods", "Unknown value of section: 'metods'. Did you mean 'methods'"),
     ("evalute", "Unknown command 'evalute'. Did you mean 'evaluate'?"),
-    ("tfds", "Expected one of: train, evaluate"),
     ("model.keras", "Try: tf-robust evaluate model.keras --data=NAME"),
     ("evaluate model.keras", "Not found: model.keras"),
     ("data=digits", "Expected --flag=value. Try: --data=digits"),
     ("evaluate model.keras dta=digits", "Expected --flag=value after evaluate. Try: --data=digits"),
-    ("train foo", "Try: tf-robust train --help"),
-    ("train fcl", "Try: --method=fcl"),
     ("train cifar10", "Try: --data=cifar10"),
     ("evaluate --evaluations=none model.keras", "Expected evaluations with evaluate. Received: --evaluations=none."),
     ("--evaluation=clean", "Did you mean --evaluations"),
-    ("--evaluations=claen", "Unknown value of --evaluations: 'claen'. Did you mean 'clean'?"),
-    ("--method=fcll", "Did you mean 'fcl'? Try: tf-robust list methods"),
+    ("--evaluations=claen", "Unknown evaluation: 'claen'. Did you mean 'clean'?"),
     ("--data=cifar1", "Did you mean 'cifar10' or 'cifar100'"),
-    ("harden model.keras --target=nois", "Unknown value of --target: 'nois'. Did you mean 'noise'?"),
-    ("harden model.keras --target=shift=", "Did you mean 'shift=DATA'?"),
+    ("harden model.keras --target=nois", "Unknown target: 'nois'. Did you mean 'noise'"),
+    ("harden model.keras --target=shift=", "Known: adversarial, blur_corruptions"),
     ("harden model.keras --target=shift=tf_robst", "Did you mean --target=shift=folder:tf_robust?"),
     ("harden model.keras --target=shift=csv:none.csv", "Expected a file for --target=shift=csv:FILE. Not found: none.csv"),
     ("harden model.keras --target=shift=cifar1", "Did you mean 'cifar10' or 'cifar100'"),
@@ -80,8 +60,9 @@ ANSWERS = [
     ("suite flags/fcl/tabel1", "Did you mean flags/fcl/table1?"),
     ("report", "Expected WORKDIR ..."),
     ("--suite=flags/fcl/table1", "Unknown flag --suite"),
-    ("train --method=cutmix --fcl_k=3", "Unknown flag --fcl_k: it belongs to --method=fcl"),
     ("evaluate model.keras --epochs=3", "Unknown flag --epochs: it belongs to tf-robust train"),
+    ("evaluate model.keras --groups=site", "Unknown flag --groups: it belongs to --evaluations=slices"),
+    ("attack model.keras --attack=pgd --attack_queries=9", "it belongs to --attack=autoattack or --attack=square"),
     ("train --workdir=/proc/x", "Expected a folder for the results that can be written. Received: /proc/x"),
     ("--epoks=3", "Unknown flag --epoks. Did you mean --epochs?"),
     ("--epochs=x", "Error: Expected epochs as an integer below 2^31 = 2147483648. Received: 'x'\n"),
@@ -102,3 +83,23 @@ def test_tensorflow_is_not_imported_for_help_and_errors(argument, message, answe
     out, error = answers[argument]
     assert message in out + error and len(error.splitlines()) <= 4
     assert "False" in error.splitlines()
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("tfds", "Expected one of: train, evaluate"),
+        ("train foo", "Try: tf-robust train --help"),
+        ("train fcl", "Try: --method=fcl"),
+        ("train lenet", "Try: --model=lenet"),
+        ("train --method=fcll", "Unknown method: 'fcll'. Did you mean 'fcl'?"),
+        ("train --views=augmixx", "Unknown view: 'augmixx'. Did you mean 'augmix'"),
+        (
+            "evaluate zoo:digits/lenet_augmix --evaluations=corruptions --corruptions=fogg",
+            "Unknown corruption: 'fogg'. Did you mean 'fog'?",
+        ),
+    ],
+)
+def test_names_of_methods_are_known(line, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        main(*line.split())
