@@ -7,8 +7,11 @@ import traceback
 import typing
 from collections.abc import Callable, Iterator
 
+from tf_robust.utils import environment
 from tf_robust.utils.errors import message_of
 from tf_robust.utils.locks import WorkdirLocked
+
+REPEATS = 5  # of a task whose process or machine died
 
 
 class Outcome(typing.NamedTuple):
@@ -18,11 +21,13 @@ class Outcome(typing.NamedTuple):
         evaluation: what the function of the task returned; None after a failure.
         failure: the message of an error; empty: none.
         locked: whether another process works on the run.
+        threads: of the process in which the function was called; 0 after a failure.
     """
 
     evaluation: dict | None
     failure: str = ""
     locked: bool = False
+    threads: int = 0
 
 
 def call(function: Callable[[], dict | None], log: str, folder: str) -> Outcome:
@@ -30,7 +35,7 @@ def call(function: Callable[[], dict | None], log: str, folder: str) -> Outcome:
     with _output_to(log):
         try:
             os.chdir(folder)
-            return Outcome(function())
+            return Outcome(function(), threads=environment.thread_count())
         except WorkdirLocked as error:
             return Outcome(None, str(error), locked=True)
         except Exception as error:  # of any kind: the other tasks go on

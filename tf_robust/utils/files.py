@@ -24,6 +24,9 @@ except ImportError:  # Windows: temporary files of killed processes are not remo
     fcntl = None  # type: ignore[assignment]
 
 _TAIL_BYTES = 4096  # in which a last line is looked for
+_LOGGED = re.compile(  # by TensorFlow: not an error's cause
+    r"[IWE]\d{4} \d|\d{4}-\d\d-\d\d \S+ [IWE] |WARNING: All log messages before absl|To enable the following instructions: "
+)
 # errors that a damaged .npz file raises
 DAMAGED = (OSError, ValueError, EOFError, KeyError, IndexError, RuntimeError, MemoryError, zipfile.BadZipFile)
 Json = dict[str, typing.Any] | list | str | float | bool | None
@@ -210,7 +213,7 @@ def digest_of_folder(path: str, exclude: Collection[str] = ()) -> str:
 
 
 def last_line(path: str, length: int = 160) -> str:
-    """Returns the last line of a text file that is not blank, at most so many characters of it; empty if there is none.
+    """Returns the last line of a text file that is neither blank nor of TensorFlow's log, or its beginning; empty if there is none.
 
     Args:
         path: of the file, which may be missing.
@@ -221,4 +224,4 @@ def last_line(path: str, length: int = 160) -> str:
     with open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - _TAIL_BYTES))
         lines = file.read().decode("utf-8", errors="replace").splitlines()
-    return next((line.strip()[:length] for line in reversed(lines) if line.strip()), "")
+    return next((line.strip()[:length] for line in reversed(lines) if line.strip() and not _LOGGED.match(line)), "")
