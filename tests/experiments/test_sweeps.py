@@ -314,6 +314,8 @@ def test_a_measure_that_is_not_evaluated_is_refused_before_training(engine, tmp_
     if engine == "optuna":
         pytest.importorskip("optuna")
     arguments = ["sweep", "epochs=1,2", "--data=digits", "--evaluations=clean,noise", f"--sweep_engine={engine}", f"--workdir={tmp_path}"]
-    with pytest.raises(ValueError, match="Expected --sweep_metric with .* Received: corruptions/mean15 with .* Try: --eval"):
+    with pytest.raises(
+        ValueError, match="Expected --sweep_metric with .* Received: corruptions/mean15 with .* Try: evaluations=clean,noise,corruptions"
+    ):
         main(*arguments, "--sweep_metric=clean,corruptions/mean15")
     assert not list(tmp_path.iterdir())
