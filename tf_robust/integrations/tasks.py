@@ -7,7 +7,6 @@ import traceback
 import typing
 from collections.abc import Callable, Iterator
 
-from tf_robust.utils import environment
 from tf_robust.utils.errors import message_of
 from tf_robust.utils.locks import WorkdirLocked
 
@@ -33,6 +32,8 @@ class Outcome(typing.NamedTuple):
 def call(function: Callable[[], dict | None], log: str, folder: str) -> Outcome:
     """Calls the function of a task, in the folder of the command; its output is appended to a file."""
     with _output_to(log):
+        from tf_robust.utils import environment  # imports TensorFlow, which the command line does without
+
         try:
             os.chdir(folder)
             return Outcome(function(), threads=environment.thread_count())

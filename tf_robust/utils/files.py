@@ -17,6 +17,7 @@ import jsonschema
 import tensorflow as tf
 
 from tf_robust.utils.errors import FULL
+from tf_robust.utils.quiet import LOG_LINE
 
 try:
     import fcntl
@@ -24,9 +25,6 @@ except ImportError:  # Windows: temporary files of killed processes are not remo
     fcntl = None  # type: ignore[assignment]
 
 _TAIL_BYTES = 4096  # in which a last line is looked for
-_LOGGED = re.compile(  # by TensorFlow: not an error's cause
-    r"[IWE]\d{4} \d|\d{4}-\d\d-\d\d \S+ [IWE] |WARNING: All log messages before absl|To enable the following instructions: "
-)
 # errors that a damaged .npz file raises
 DAMAGED = (OSError, ValueError, EOFError, KeyError, IndexError, RuntimeError, MemoryError, zipfile.BadZipFile)
 Json = dict[str, typing.Any] | list | str | float | bool | None
@@ -223,5 +221,5 @@ def last_line(path: str, length: int = 160) -> str:
         return ""
     with open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - _TAIL_BYTES))
-        lines = file.read().decode("utf-8", errors="replace").splitlines()
-    return next((line.strip()[:length] for line in reversed(lines) if line.strip() and not _LOGGED.match(line)), "")
+        lines = [line for line in file.read().splitlines() if line.strip() and not LOG_LINE.match(line)]
+    return lines[-1].decode("utf-8", errors="replace").strip()[:length] if lines else ""
