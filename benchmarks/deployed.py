@@ -106,11 +106,11 @@ def findings(found: dict) -> str:
     for name in COMPARED[1:]:
         for measure in ("clean", "corruptions/mean15"):
             differences = [row["difference"] for (_, row_name, key), row in found.items() if (row_name, key) == (name, measure)]
-            worse = sum(one["images"]["p"] < 0.05 and one["mean"] < 0 for one in differences)
+            worse = sum(one["images"]["high"] < 0 for one in differences)
             means = [100 * one["mean"] for one in differences]
             sentences.append(
                 f"- `{name}`, {MEASURES[measure]}: differences from {min(means):+.2f} to {max(means):+.2f} points; "
-                f"significantly worse (p < 0.05, paired over the images) in {worse} of {len(means)} models."
+                f"significantly worse (95% interval, paired over the images) in {worse} of {len(means)} models."
             )
     return "\n".join(sentences)
 

@@ -18,14 +18,17 @@ import tensorflow as tf
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+from benchmarks import graphs
 from tf_robust import corruptions, data, evaluation, metrics
 from tf_robust.cli.build import build_runs
 from tf_robust.cli.command_line import read_command
-from tf_robust.runs import dry_run, graphs
+from tf_robust.methods.base import Method
+from tf_robust.runs import dry_run
 from tf_robust.runs.run import Run
 from tf_robust.utils.files import read_json
 from tf_robust.utils.progress import duration
 
+ALLOCATED = 1.5  # memory of a step divided by what its graph keeps (docs/scale.md)
 _SMALL = 32  # images per batch for timing the input pipeline
 _BATCHES = 24  # timed batches
 _NUMBER = {"type": "number", "exclusiveMinimum": 0}
@@ -120,19 +123,34 @@ def resource_needs(run: Run) -> dict:
         spec = data.training_batches(source, s.batch_size, seed=run.seed, **run.pipeline()).element_spec
         graph = tf.function(method.train_step, autograph=False).get_concrete_function(spec).graph
         needs.update(
-            flops=dry_run.flops_of(method, graph, steps, s.batch_size),
+            flops=flops_of(method, graph, steps, s.batch_size),
             kept=graphs.kept_bytes(graph),
             making=s.batch_size * _input_core_seconds(run, source, min(_SMALL, s.batch_size)),
         )
     shape = source.image_shape
     forward = tf.function(lambda x: method.classifier(x, training=False)["logits"]).get_concrete_function(tf.TensorSpec([1, *shape]))
-    frames, corrupted = dry_run.count_frames(run)
+    counts, of_corruptions = dry_run.image_counts(run), (*evaluation.CORRUPTION_FAMILIES, "flips")
+    frames, corrupted = sum(count for _, count in counts), sum(count for family, count in counts if family in of_corruptions)
     return {
         **needs,
         "measured": frames,
         "forward": graphs.flops(forward.graph),
         "corrupting": _corruption_core_seconds(run, source) * corrupted / frames if corrupted else 0.0,
     }
+
+
+def flops_of(method: Method, graph: tf.Graph, steps: int, batch: int) -> float:
+    """Returns the mean number of operations per step over a training run; a term that starts late is in the later steps only.
+
+    Args:
+        method: with its schedule set.
+        graph: of a training step.
+        steps: number of steps of the training run.
+        batch: batch size.
+    """
+    late = min(1.0, getattr(method, "start", 0) / max(1, steps))
+    with_all, without = (graphs.flops(graph, of_branches, method.loop_iterations, batch) for of_branches in (max, min))
+    return (1.0 - late) * with_all + late * without
 
 
 def _input_core_seconds(run, source, size):
@@ -181,7 +199,7 @@ def predict_cost(needs: Mapping, hardware: Hardware) -> dict:
     sent = 2 * (hardware.devices - 1) / hardware.devices * 4 * needs["parameters"]
     summing = sent / hardware.network
     step = max(computing, making) + summing
-    memory = 4 * (needs["state"] + needs["parameters"]) + dry_run.ALLOCATED * needs["kept"] / hardware.devices
+    memory = 4 * (needs["state"] + needs["parameters"]) + ALLOCATED * needs["kept"] / hardware.devices
     parts: dict[str, float] = {"products": computing, "images": making, "network": summing}
     return {
         "step": step,

@@ -1,7 +1,9 @@
 """Launchers: the same files as in one process, and what happens to failures, locked runs, and machines that die."""
 
+import functools
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,7 +21,9 @@ from tf_robust.evaluation.recording import read_records
 from tf_robust.integrations import launchers
 from tf_robust.integrations.tasks import Outcome, call
 from tf_robust.runs import scheduler
+from tf_robust.utils import environment
 from tf_robust.utils.files import read_json
+from tf_robust.utils.locks import WorkdirLocked
 
 
 class Tasks:
@@ -54,7 +58,7 @@ class FakeRun:
         train = types.SimpleNamespace(strategy="none", init_from_row=start)
         self.config = types.SimpleNamespace(data=data, train=train, evaluation=evaluation)
 
-    def complete(self, folder):
+    def complete(self, folder, begin=None):
         raise NotImplementedError
 
 
@@ -75,7 +79,46 @@ def test_tasks_begin_after_their_predecessors_and_failures_do_not_stop_the_other
     assert begun.index(("base", 0)) < begun.index(("tuned", 0)) and ("tuned", 1) not in begun and begun.count(("other", 0)) == 3
     assert {init for row, _, init, _ in tasks.submitted if row == "tuned"} == {"base/0"}
     assert all(os.path.isabs(folder) for *_, folder in tasks.submitted)
-    assert capsys.readouterr().out.count("Skipped for now") == 1
+    said = capsys.readouterr().out
+    assert said.count("Skipped for now") == 1 and said.count("] other, seed 0: other/0") == 2  # when it is skipped, and when it is done
+
+
+def test_a_skipped_run_has_a_header_when_it_is_taken_up_again(monkeypatch, capsys):
+    monkeypatch.setattr(scheduler, "_POLL_SECONDS", 0.0)
+    held = ["held", "held", ""]
+
+    class Held(FakeRun):
+        def complete(self, folder, begin):
+            if self.row == "a" and (message := held.pop(0)):
+                raise WorkdirLocked(message)
+            if self.row == "c":
+                raise ValueError("other flags")  # before it holds the folder
+            begin()
+            print("  trains")
+            return {"row": self.row}
+
+    done, failures = scheduler.run_all([Held(row, 0) for row in "abc"], lambda run: run.row)
+    assert [one["row"] for one in done] == ["a", "b"] and failures == ["c, seed 0, failed: other flags"]
+    assert capsys.readouterr().out.splitlines() == [
+        "[1/3] a, seed 0: a",
+        "  held. Skipped for now.",
+        "[2/3] b, seed 0: b",
+        "  trains",
+        "[3/3] c, seed 0: c",
+        "  FAILED: other flags",
+        "[1/3] a, seed 0: a",
+        "  trains",
+    ]
+
+
+def test_other_numbers_of_threads_are_noted_once(monkeypatch, capsys):
+    own = environment.thread_count()
+    for threads in (0, own, own + 1):
+        outcomes = {("a", seed): [Outcome({"row": "a", "seed": seed}, threads=threads)] for seed in (0, 1)}
+        scheduler.run_all([FakeRun("a", 0), FakeRun("a", 1)], lambda run: "folder", Tasks(outcomes))
+        notes = [line for line in capsys.readouterr().out.splitlines() if "Note" in line]
+        expected = f"  Note: tasks have {own + 1} threads, this command {own}, so that results can differ in rounding"
+        assert notes == ([expected] if threads > own else [])
 
 
 def test_an_interrupted_suite_interrupts_its_tasks():
@@ -107,8 +150,11 @@ def test_missing_clusters_and_unknown_options_are_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["harden", "zoo:digits/lenet_augmix", "--launcher=ray"], "--launcher=ray belongs to the commands train, suite, sweep"),
-        (["evaluate", "zoo:digits/lenet_augmix", "--launcher=ray", "--formats=keras"], "--launcher=local with formats"),
+        (
+            ["harden", "zoo:digits/lenet_augmix", "--launcher=ray"],
+            "Unknown flag --launcher: it belongs to tf-robust train or .* or tf-robust sweep",
+        ),
+        (["evaluate", "zoo:digits/lenet_augmix", "--launcher=ray", "--formats=keras"], "Expected --launcher=local with --formats"),
         (["train", "--launcher=ray", "--evaluations=none"], "Expected evaluations with --launcher=ray"),
         (["suite", "flags/fcl/small", "--launcher_options=num_cpus=2"], "--launcher_options are those of --launcher=ray"),
         (["sweep", "fcl_k=1..9", "--method=fcl", "--sweep_engine=optuna", "--launcher=slurm"], "--launcher=local with --sweep_engine"),
@@ -178,6 +224,7 @@ def test_a_task_works_in_the_folder_of_the_command_and_writes_its_output(tmp_pat
     monkeypatch.chdir("/")
     outcome = call(function, str(tmp_path / "logs" / "task.log"), str(tmp_path))
     assert outcome == Outcome(None, "no data")
+    assert call(dict, str(tmp_path / "logs" / "task.log"), str(tmp_path)) == Outcome({}, threads=environment.thread_count())
     assert "'data'" in (tmp_path / "logs" / "task.log").read_text()
 
 
@@ -186,6 +233,113 @@ def test_a_cluster_that_does_not_answer_is_named_at_once(tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{free_port()}")
     with pytest.raises(ConnectionError, match=r"Expected a Ray cluster at RAY_ADDRESS=127.0.0.1:\d+. Received: no connection .*refused"):
         launchers.launcher_of("ray", [], str(tmp_path))
+
+
+def test_the_death_of_the_commands_own_node_is_named(monkeypatch):
+    ray = pytest.importorskip("ray")
+    from tf_robust.integrations.ray_launcher import RayLauncher
+
+    def lost(handle):
+        raise handle
+
+    monkeypatch.setattr(ray, "get", lost)
+    launcher = RayLauncher.__new__(RayLauncher)
+    with pytest.raises(
+        ConnectionError, match="Expected the Ray node of this command .* Received: it died, .* the same command, which resumes"
+    ):
+        launcher.outcome(ray.exceptions.LocalRayletDiedError())
+    assert launcher.outcome(ray.exceptions.WorkerCrashedError()).failure.startswith("the task was lost (")
+
+
+class Job:
+    """A job of Slurm in a state, whose log has lines of TensorFlow."""
+
+    def __init__(self, name, state, folder):
+        self.job_id, self.state, self.paths, self.cancelled = name, state, types.SimpleNamespace(stderr=folder / "err"), False
+
+    def done(self):
+        return self.state not in ("RUNNING", "PREEMPTED")  # as submitit says
+
+    def get_info(self, mode):
+        return {"State": self.state}
+
+    def result(self):
+        if self.state != "COMPLETED":
+            raise submitit_error()
+        return Outcome({"job": self.job_id})
+
+    def cancel(self, check=True):
+        self.cancelled = True
+
+
+def submitit_error():
+    import submitit
+
+    return submitit.core.utils.UncompletedJobError("no output")
+
+
+@pytest.fixture
+def slurm(tmp_path):
+    """A function: states of the jobs -> (launcher that submits them one after the other, the jobs)."""
+    module = pytest.importorskip("tf_robust.integrations.slurm_launcher")  # of the extra [slurm]
+    (tmp_path / "err").write_text(LOG_OF_TENSORFLOW)
+
+    def of(*states):
+        jobs = [Job(str(number), state, tmp_path) for number, state in enumerate(states)]
+        waiting, launcher = list(jobs), module.SlurmLauncher.__new__(module.SlurmLauncher)
+        launcher._executor = types.SimpleNamespace(submit=lambda *_: waiting.pop(0))
+        return launcher, jobs
+
+    return of
+
+
+LOG_OF_TENSORFLOW = """srun: error: node3: task 0: Killed
+WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
+I0000 00:00:1764314463.123456   28652 cuda_platform.cc:51] This binary is optimized
+To enable the following instructions: AVX2 FMA, in other operations, rebuild TensorFlow with the appropriate compiler flags.
+2026-11-28 07:20:00.123456: E external/local_xla/xla/stream_executor/cuda/cuda_platform.cc:51] failed call to cuInit
+"""
+
+
+def test_lost_jobs_are_submitted_again(slurm, capsys):
+    launcher, jobs = slurm("NODE_FAIL", "PREEMPTED", "CANCELLED", "COMPLETED")
+    task = launcher.submit(None, "log")
+    assert launcher.ended([task], 60.0) == [task] and launcher.outcome(task) == Outcome({"job": "3"})
+    assert [job.cancelled for job in jobs] == [True, True, True, False]
+    assert capsys.readouterr().out.splitlines()[0] == (
+        "  Note: the job 0 was lost (NODE_FAIL: srun: error: node3: task 0: Killed). It is submitted again."
+    )
+    running, _ = slurm("RUNNING")
+    assert running.ended([running.submit(None, "log")], 0.0) == []
+
+
+def test_a_job_that_is_lost_six_times_is_a_failure(slurm):
+    launcher, jobs = slurm(*["NODE_FAIL"] * 7)
+    task = launcher.submit(None, "log")
+    assert launcher.ended([task], 60.0) == [task] and [job.cancelled for job in jobs] == [True] * 6 + [False]
+    assert launcher.outcome(task).failure.startswith(
+        "the job 5 was lost (NODE_FAIL: srun: error: node3: task 0: Killed), as were 5 before it. Its log: "
+    )
+
+
+def test_a_killed_job_of_this_machine_is_submitted_again(tmp_path, monkeypatch):
+    submitit = pytest.importorskip("submitit")
+    monkeypatch.setattr(submitit.core.core.Job, "_results_timeout_s", 0.5)  # until a result counts as missing
+    launcher = launchers.launcher_of("slurm", ["cluster=local"], str(tmp_path))
+    task = launcher.submit(functools.partial(_die_once, str(tmp_path / "begun")), str(tmp_path / "logs" / "task.log"))
+    assert launcher.ended([task], 120.0) == [task] and launcher.outcome(task).evaluation == {"attempts": 2}
+
+
+def _die_once(path):
+    """Kills its process at the first call; at the second returns the number of calls."""
+    with open(path, "a+") as file:
+        file.write("x")
+        file.flush()
+        file.seek(0)
+        count = len(file.read())
+    if count == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"attempts": count}
 
 
 @pytest.fixture

@@ -60,5 +60,5 @@ def test_the_measures_of_a_baseline_are_checked_before_the_evaluation(tmp_path, 
     (tmp_path / "measured.jsonl").write_text("")
     monkeypatch.setattr(EvaluatedModel, "evaluate", lambda *_: pytest.fail("evaluated"))
     arguments = ["evaluate", "zoo:digits/lenet_augmix", f"--require_not_worse_than={tmp_path}/evaluation.json", f"--workdir={tmp_path}/out"]
-    with pytest.raises(ValueError, match="Expected --require_not_worse_than .* corruptions/mean15 .*Try: --?evaluations=clean,corruptions"):
+    with pytest.raises(ValueError, match="Expected --require_not_worse_than .* corruptions/mean15 .*Try: evaluations=clean,corruptions"):
         main(*arguments, "--evaluations=clean")

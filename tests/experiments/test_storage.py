@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import fsspec
@@ -126,6 +127,36 @@ def test_a_store_that_refuses_files_loses_nothing(finished_table, table, machine
     monkeypatch.setattr(type(store), "put_file", put_file)
     run("suite", table, f"--workdir={URL}")
     assert capsys.readouterr().out.count("already done") == 2 and store.exists("/bucket/table/low/seed_0/evaluation.json")
+
+
+@pytest.mark.parametrize("changed", ["low", "high"])
+def test_the_last_error_names_a_run_that_was_not_copied(changed, finished_table, machine, monkeypatch):
+    finished_table.restore()
+    with open(f"{LOCAL}/{changed}/seed_0/evaluation.json", "a") as file:
+        file.write("\n")
+
+    def refuse(*_, **__):
+        raise PermissionError("the store is down")
+
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "find", refuse)
+    with pytest.raises(ConnectionError, match=rf"Received: {URL}/{changed}/seed_0 \(the store is down\). They are in {LOCAL}"):
+        storage._copy_all(URL, LOCAL)
+
+
+def test_a_store_that_never_answers_is_named(finished, machine, monkeypatch):
+    finished.restore()
+    with open(f"{LOCAL}/evaluation.json", "a") as file:
+        file.write("\n")
+    asked, ended = [], threading.Event()
+    monkeypatch.setattr(storage, "_SECONDS", 0.2)
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "exists", lambda self, path, **_: asked.append(path) or ended.wait(60))
+    message = f"Expected a store that answers within 0 s. Received: nothing from {URL}. Try: the network"
+    with pytest.raises(SystemExit, match=message):
+        run("train", *COMMON, f"--workdir={URL}")
+    with pytest.raises(ConnectionError, match=rf"Expected a store that accepts the results. Received: {URL} \({message}"):
+        storage._copy_all(URL, LOCAL)
+    assert len(asked) == 2  # not for each run
+    ended.set()
 
 
 def test_an_evaluation_in_the_store_marks_a_complete_run(finished, machine, monkeypatch):

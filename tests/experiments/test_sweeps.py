@@ -202,7 +202,7 @@ def test_trainings_behind_the_others_are_pruned_and_failures_are_trials(storage,
     assert max(float(point["x"]) for point in points) > 0.8
 
 
-def test_interrupted_trials_are_resumed_with_their_point(storage, monkeypatch):
+def test_interrupted_trials_are_resumed_with_their_point(storage, monkeypatch, capsys):
     import optuna
 
     from tf_robust.runs.sampled_sweep import SampledSweep
@@ -226,6 +226,8 @@ def test_interrupted_trials_are_resumed_with_their_point(storage, monkeypatch):
         three.complete(storage, "study")
     three.complete(storage, "study")
     assert len(begun) == 4 and begun[1] == begun[2]
+    headers = [line.partition("]")[0] for line in capsys.readouterr().out.splitlines() if line.startswith("[")]
+    assert headers == [f"[trial {number}, of 3" for number in (1, 2, 2, 3)]
     states = [trial.state for trial in optuna.load_study(study_name="study", storage=storage).get_trials()]
     assert states.count(optuna.trial.TrialState.COMPLETE) == 3 and states.count(optuna.trial.TrialState.FAIL) == 1
 
@@ -312,6 +314,8 @@ def test_a_measure_that_is_not_evaluated_is_refused_before_training(engine, tmp_
     if engine == "optuna":
         pytest.importorskip("optuna")
     arguments = ["sweep", "epochs=1,2", "--data=digits", "--evaluations=clean,noise", f"--sweep_engine={engine}", f"--workdir={tmp_path}"]
-    with pytest.raises(ValueError, match="Expected --sweep_metric with .* Received: corruptions/mean15 with .* Try: evaluations=clean"):
+    with pytest.raises(
+        ValueError, match="Expected --sweep_metric with .* Received: corruptions/mean15 with .* Try: evaluations=clean,noise,corruptions"
+    ):
         main(*arguments, "--sweep_metric=clean,corruptions/mean15")
     assert not list(tmp_path.iterdir())

@@ -78,7 +78,7 @@ def test_epochs_results_and_files_are_recorded(recorded, tmp_path):
 
 def test_a_tracker_that_fails_loses_no_run(recorded, tmp_path, capsys):
     main(*RUN, "--epochs=3", "--learning_rate=0.02", "--tracker=wandb", f"--workdir={tmp_path / 'tracked'}")
-    assert "--tracker=wandb failed and is left out: no route to the server" in capsys.readouterr().out
+    assert "tracker=wandb failed and is left out: no route to the server" in capsys.readouterr().out
     main(*RUN, "--epochs=3", "--learning_rate=0.02", f"--workdir={tmp_path / 'plain'}")
     rows = [read_json(str(tmp_path / name / "evaluation.json"))["rows"] for name in ("tracked", "plain")]
     assert rows[0] == rows[1] and recorded[0].given == [("epoch", 0, "accuracy"), ("end", "failed")]
@@ -118,7 +118,7 @@ def test_a_server_that_does_not_answer_is_an_error_before_training_and_a_note_la
     monkeypatch.setitem(tracking.TRACKERS, "wandb", refuse)
     with tracking.tracked(["wandb"], str(tmp_path), "a", "b", {}):
         pass
-    assert capsys.readouterr().out.count("--tracker=wandb failed and is left out: not logged in") == 1
+    assert capsys.readouterr().out.count("tracker=wandb failed and is left out: not logged in") == 1
 
 
 def test_unknown_trackers_are_refused(tmp_path):

@@ -66,3 +66,12 @@ def test_a_report_states_it(tmp_path, evaluate):
 def test_the_size_that_the_network_sees(source, input_size, flags, expected):
     predict = types.SimpleNamespace(interface=types.SimpleNamespace(input_size=input_size), card={"flags": flags})
     assert evaluation.image_sizes(source(), predict) == {"corrupted_at": [16, 16], "model_input": [expected] * 2}
+
+
+def test_different_numbers_of_seeds_are_named():
+    def run(row, seed):
+        return {"row": row, "seed": seed, "rows": [], "split": "test"}
+
+    runs = [run("a", seed) for seed in range(5)] + [run("b", seed) for seed in range(3)]
+    assert report.evaluation_notes(runs) == ["Seeds: a 5, b 3."] and report.evaluation_notes(runs[5:]) == []
+    assert report.evaluation_notes([*runs[:3], *runs[5:]]) == []

@@ -3,7 +3,7 @@ import pytest
 import scipy.stats
 
 from tf_robust import report
-from tf_robust.report import formatting, sections, tables
+from tf_robust.report import sections, summary, tables
 from tf_robust.report.measure_order import kinds_of_robustness
 
 PAPER = {"xe": {"un": [0.41, 0.02]}, "unknown": {"un": [0.5, None]}}
@@ -204,9 +204,23 @@ def test_one_seed_is_compared_image_by_image(evaluate):
     assert entry["difference"]["images"]["p"] == pytest.approx(scipy.stats.binomtest(199, 448).pvalue)
     assert tables.difference_intervals(table)["fcl", "bal"].significant
     assert entry["difference"]["images"]["mean"] == pytest.approx(entry["difference"]["mean"]) == pytest.approx(-50 / 1500)
-    assert formatting.difference_text(entry["difference"]) == "-0.033 [-0.061, -0.006], p = 0.021"
     captions = [sections.differences(one).caption for one in (table, before)]
-    assert ["McNemar" in caption for caption in captions] == [True, False] and "Newcombe" in captions[1]
+    assert "paired over the images" in captions[0] and "Newcombe" in captions[1]
+
+
+def test_a_difference_is_significant_if_and_only_if_its_interval_excludes_0(evaluate):
+    """Of 7 images that one model alone classifies correctly and 1 of the other: the exact test has p = 0.07, the interval excludes 0."""
+    xe, fcl = np.zeros(40, bool), np.zeros(40, bool)
+    fcl[:7], xe[7] = True, True
+    runs = [evaluate(row, 0, {"bal": values.mean()}) for row, values in (("xe", xe), ("fcl", fcl))]
+    table = tables.aggregate(runs, per_image=per_image({("xe", 0): {"bal": xe}, ("fcl", 0): {"bal": fcl}}))
+    assert tables.cells(table)["fcl", "bal"]["difference"]["images"]["p"] == pytest.approx(0.0703, abs=1e-4)
+    low, high, significant = tables.difference_intervals(table)["fcl", "bal"]
+    expected = scipy.stats.ttest_rel(fcl, xe * 1.0).confidence_interval()
+    assert (low, high) == pytest.approx((expected.low, expected.high)) and low > 0 and significant
+    cell = sections.differences(table).frame.iloc[0, 0]
+    assert cell.text == "▲ +0.150" and cell.uncertainty == f"[+{low:.3f}, +{high:.3f}]"
+    assert "significant." in summary.summary_lines(table)[0] and "not significant" not in summary.summary_lines(table)[0]
 
 
 def test_other_images_are_not_paired(evaluate):

@@ -33,7 +33,7 @@ from tf_robust.integrations.launchers import launcher_of
 from tf_robust.report import baseline, comparison
 from tf_robust.report.chart import save_png
 from tf_robust.report.evaluated_model import EvaluatedModel
-from tf_robust.runs import costs, scheduler, suite_means
+from tf_robust.runs import dry_run, scheduler, suite_means
 from tf_robust.runs import suite as suites
 from tf_robust.runs.config import run_parameters
 from tf_robust.runs.locations import folder_name, row_name, seed_folder, with_distinct_rows
@@ -65,7 +65,7 @@ def train(options: Options, argv: Sequence[str]) -> None:
         options = options.changed({"evaluations": TABLE["train"].parameters()["evaluations"].default})
     runs = build_runs(options, row, table.get("shown_as", {}).get(row, ""))
     if options["dry_run"]:
-        return costs.print_costs(runs)
+        return dry_run.print_costs(runs)
     launcher = launcher_of(options["launcher"], options["launcher_options"], workdir)
 
     def folder_of(run):
@@ -119,7 +119,7 @@ def suite(options: Options, argv: Sequence[str]) -> None:
         except ValueError as error:
             raise ValueError(f"{files[row]}: {error}") from error
     if options["dry_run"]:
-        return costs.print_costs(runs)
+        return dry_run.print_costs(runs)
     runs.sort(key=lambda run: run.seed)  # all rows of a seed before the next seed: an incomplete table is balanced
     launcher = launcher_of(options["launcher"], options["launcher_options"], workdir)
     complete_and_report(workdir, runs, lambda run: os.path.join(workdir, run.row, f"seed_{run.seed}"), table, argv, launcher)
@@ -140,7 +140,7 @@ def sweep(options: Options, argv: Sequence[str]) -> None:
     if options["dry_run"]:
         if sampled:
             print(f"One of {options['trials']} trials, in the middle of the ranges:")
-        return costs.print_costs(runs)
+        return dry_run.print_costs(runs)
     if sampled:
         points, evaluations, notes = of_axes.sample(options["trials"], options["sweep_storage"], options["seeds"])
     else:

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import ray
 
-from tf_robust.integrations.tasks import Outcome, call
+from tf_robust.integrations.tasks import REPEATS, Outcome, call
 from tf_robust.utils.errors import message_of
 
 _SECONDS = 10.0  # until a cluster answers
-_RETRIES = 5  # of a task whose node or process died
 
 
 class RayLauncher:
@@ -38,7 +37,7 @@ class RayLauncher:
                 "Try: ray start --head on a machine, ray start --address=HOST:6379 on the others, all with the same RAY_AUTH_MODE"
             ) from error
         try:
-            self._task = ray.remote(**{"num_cpus": 1, "max_retries": _RETRIES, **options, "max_calls": 1})(call)
+            self._task = ray.remote(**{"num_cpus": 1, "max_retries": REPEATS, **options, "max_calls": 1})(call)
         except (ValueError, TypeError) as error:
             raise ValueError(f"Expected --launcher_options of ray.remote. Received: {dict(options)} ({message_of(error)})") from error
         self.tasks = max(1, int(ray.cluster_resources().get("CPU", 1) // max(1, options.get("num_cpus", 1))))
@@ -65,6 +64,11 @@ class RayLauncher:
         """See `launchers.Launcher`."""
         try:
             return ray.get(handle)
+        except ray.exceptions.LocalRayletDiedError as error:
+            raise ConnectionError(
+                "Expected the Ray node of this command to go on. Received: it died, and with it all tasks of this command. Try: start the "
+                "node again, then the same command, which resumes"
+            ) from error
         except ray.exceptions.RayError as error:
             return Outcome(None, f"the task was lost ({message_of(error)})")
 

@@ -1,5 +1,6 @@
 """Tasks as Slurm jobs by submitit (extra `[slurm]`)."""
 
+import dataclasses
 import os
 import shutil
 import time
@@ -9,15 +10,26 @@ from collections.abc import Callable, Mapping, Sequence
 os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # or it adds handlers to the root of logging
 import submitit
 
-from tf_robust.integrations.tasks import Outcome, call
+from tf_robust.integrations.tasks import REPEATS, Outcome, call
 from tf_robust.utils.errors import message_of
+from tf_robust.utils.files import last_line
 
 _POLL_SECONDS = 0.5
 _MINUTES = 24 * 60
 
 
+@dataclasses.dataclass(eq=False)
+class _Task:
+    """A call with some arguments, the job that makes it, how often that may still be submitted again, and the outcome."""
+
+    arguments: tuple
+    job: submitit.Job
+    repeats: int = REPEATS
+    outcome: Outcome | None = None
+
+
 class SlurmLauncher:
-    """Calls functions as Slurm jobs.
+    """Calls functions as Slurm jobs; a job is submitted again if it is preempted or cancelled, or if its process or node dies.
 
     Args:
         options: arguments of submitit's `update_parameters`, such as cpus_per_task, timeout_min and slurm_partition; `cluster`: `local` for
@@ -43,25 +55,46 @@ class SlurmLauncher:
         except (NameError, TypeError, ValueError, AssertionError) as error:
             raise ValueError(f"Expected --launcher_options of submitit. Received: {parameters} ({message_of(error)})") from error
 
-    def submit(self, function: Callable[[], dict | None], log: str) -> submitit.Job:
+    def submit(self, function: Callable[[], dict | None], log: str) -> _Task:
         """See `launchers.Launcher`."""
-        return self._executor.submit(call, function, log, os.getcwd())
+        arguments = (function, log, os.getcwd())
+        return _Task(arguments, self._executor.submit(call, *arguments))
 
-    def ended(self, handles: Sequence[submitit.Job], seconds: float) -> list[submitit.Job]:
+    def ended(self, handles: Sequence[_Task], seconds: float) -> list[_Task]:
         """See `launchers.Launcher`."""
         end = time.monotonic() + seconds
-        while not (done := [job for job in handles if job.done()]) and time.monotonic() < end:
+        while not (done := [task for task in handles if self._has_ended(task)]) and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
         return done
 
-    def outcome(self, handle: submitit.Job) -> Outcome:
-        """See `launchers.Launcher`."""
-        try:
-            return handle.result()
-        except (submitit.core.utils.UncompletedJobError, submitit.core.utils.FailedJobError) as error:
-            return Outcome(None, f"the job {handle.job_id} was lost ({message_of(error)}). Its log: {handle.paths.stderr}")
+    def _has_ended(self, task):
+        job = task.job
+        if job.done():
+            try:
+                task.outcome = job.result()
+                return True
+            except submitit.core.utils.FailedJobError as error:
+                task.outcome = Outcome(None, f"the job {job.job_id} failed ({message_of(error)}). Its log: {job.paths.stderr}")
+                return True
+            except submitit.core.utils.UncompletedJobError:
+                pass
+        elif job.get_info(mode="cache").get("State") != "PREEMPTED":  # submitit waits for Slurm to submit it again, which may never be
+            return False
+        job.cancel(check=False)
+        lost = f"the job {job.job_id} was lost ({': '.join(filter(None, (job.state, last_line(str(job.paths.stderr)))))})"
+        if not task.repeats:
+            task.outcome = Outcome(None, f"{lost}, as were {REPEATS} before it. Its log: {job.paths.stderr}")
+            return True
+        print(f"  Note: {lost}. It is submitted again.", flush=True)
+        task.job, task.repeats = self._executor.submit(call, *task.arguments), task.repeats - 1
+        return False
 
-    def cancel(self, handles: Sequence[submitit.Job]) -> None:
+    def outcome(self, handle: _Task) -> Outcome:
         """See `launchers.Launcher`."""
-        for job in handles:
-            job.cancel()
+        assert handle.outcome
+        return handle.outcome
+
+    def cancel(self, handles: Sequence[_Task]) -> None:
+        """See `launchers.Launcher`."""
+        for task in handles:
+            task.job.cancel()

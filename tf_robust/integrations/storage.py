@@ -9,6 +9,7 @@ import contextlib
 import fnmatch
 import os
 import re
+import threading
 import uuid
 from collections.abc import Iterator
 
@@ -23,6 +24,7 @@ _EVALUATION = "evaluation.json"
 _SAVED_MODEL = "saved_model.pb"
 _LOCAL = {"checkpoints", "locks", "slurm", "wandb", "lock", _STORE, _COPIED}  # files and folders that are not copied
 _WRITING = re.compile(r"\.writing-\d+(-[0-9a-f]{8})?$")  # files that are not complete
+_SECONDS = 20.0  # until a store answers
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 
 
@@ -163,7 +165,13 @@ def _copy_all(url, folder):
     """Copies what is finished in a workdir. Raises ConnectionError if the store refuses something."""
     runs = [parent for parent, _, names in os.walk(folder) if _EVALUATION in names and parent != folder]
     unfinished = is_run(folder) and not os.path.exists(os.path.join(folder, _EVALUATION))
-    failures = [message for part in (*runs, *([] if unfinished else [folder])) if (message := _copy(part))]
+    parts = [*runs, *([] if unfinished else [folder])]
+    try:
+        _file_system(url)
+        messages = {part: _copy(part) for part in parts}
+    except ConnectionError as error:  # it does not answer: once, not for each run
+        messages = dict.fromkeys(parts, f"{url} ({error})")
+    failures = [message for part, message in messages.items() if message and _copied(part) != _stamps(part)]
     if failures:
         raise ConnectionError(
             f"Expected a store that accepts the results. Received: {failures[0]}. They are in {folder}. Try: the same command, which "
@@ -239,7 +247,7 @@ def _file_system(url):
     if kind in ("file", "local"):
         raise ValueError(f"Expected an object store, such as s3://BUCKET/PATH. Received: {url}. Try: the path without {kind}://")
     try:
-        return fsspec.core.url_to_fs(url)
+        files, path = fsspec.core.url_to_fs(url)
     except ImportError as error:
         extra = f"'tf_robust[{_EXTRAS[kind]}]'" if kind in _EXTRAS else "the package that the message names"
         raise ImportError(f"Expected the package for {url}. Not installed ({error}). Try: pip install {extra}") from error
@@ -247,6 +255,20 @@ def _file_system(url):
         raise ValueError(
             f"Expected a store that fsspec knows, such as s3://BUCKET/PATH or gs://BUCKET/PATH. Received: {url} ({error})"
         ) from error
+    request = threading.Thread(target=_ask, args=(files, path), daemon=True)  # the packages try for minutes
+    request.start()
+    request.join(_SECONDS)
+    if request.is_alive():
+        raise ConnectionError(
+            f"Expected a store that answers within {_SECONDS:.0f} s. Received: nothing from {url}. Try: the network, and the settings of "
+            "the store, such as AWS_ENDPOINT_URL"
+        )
+    return files, path
+
+
+def _ask(files, path):
+    with contextlib.suppress(Exception):  # the request that follows raises it
+        files.exists(path)
 
 
 def _check_writable(url):

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from tf_robust.utils.errors import message_of
 from tf_robust.utils.locks import WorkdirLocked
 
+REPEATS = 5  # of a task whose process or machine died
+
 
 class Outcome(typing.NamedTuple):
     """Outcome of a task.
@@ -18,19 +20,23 @@ class Outcome(typing.NamedTuple):
         evaluation: what the function of the task returned; None after a failure.
         failure: the message of an error; empty: none.
         locked: whether another process works on the run.
+        threads: of the process in which the function was called; 0 after a failure.
     """
 
     evaluation: dict | None
     failure: str = ""
     locked: bool = False
+    threads: int = 0
 
 
 def call(function: Callable[[], dict | None], log: str, folder: str) -> Outcome:
     """Calls the function of a task, in the folder of the command; its output is appended to a file."""
     with _output_to(log):
+        from tf_robust.utils import environment  # imports TensorFlow, which the command line does without
+
         try:
             os.chdir(folder)
-            return Outcome(function())
+            return Outcome(function(), threads=environment.thread_count())
         except WorkdirLocked as error:
             return Outcome(None, str(error), locked=True)
         except Exception as error:  # of any kind: the other tasks go on

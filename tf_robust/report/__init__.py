@@ -26,7 +26,7 @@ from tf_robust.report.images import (
 )
 from tf_robust.report.notes import evaluation_notes
 from tf_robust.report.page import Additions, Image, to_html
-from tf_robust.report.summary import is_significant, summarize, summary_lines
+from tf_robust.report.summary import summarize, summary_lines
 from tf_robust.report.table_types import Evaluation, Paper, PerImage, Table
 from tf_robust.report.tables import aggregate, difference_intervals, results, to_frame
 from tf_robust.report.text import to_latex, to_markdown, to_text

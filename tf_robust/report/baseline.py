@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 from tf_robust.evaluation import Outcome, PerImage, parse_measure, read_evaluation
 from tf_robust.report import comparison
-from tf_robust.report.formatting import difference_text
+from tf_robust.report.formatting import interval, value
 from tf_robust.report.measure_order import by_family, headlines_of, without_members
-from tf_robust.report.summary import is_significant
-from tf_robust.report.tables import aggregate, gain
+from tf_robust.report.tables import aggregate, difference_intervals, gain
 
 
 def read_baseline(path: str) -> dict:
@@ -55,16 +54,21 @@ def not_worse(measured: Mapping, baseline: Mapping) -> list[Outcome]:
         )
     evaluations = [{**one, "row": row, "seed": 0} for row, one in (("baseline", baseline), ("model", measured))]
     table = aggregate(evaluations, baseline="baseline", per_image=PerImage(comparison.records_in))
+    intervals = difference_intervals(table)
+    compared = [
+        (entry, entry["difference"]["mean"], intervals.get((entry["row"], entry["measure"])))
+        for entry in table["rows"]
+        if entry["measure"] in mains and entry["difference"]
+    ]
     return [
         {
             "metric": entry["measure"],
             "bound": f"not worse than {baseline['saved_model']}",
             "value": entry["mean"],
-            "met": gain(entry) >= 0 or not is_significant(table, entry),
-            "difference": difference_text(entry["difference"]),
+            "met": gain(entry) >= 0 or not (one and one.significant),
+            "difference": f"{value(mean, '+')} {interval(one.low, one.high, '+') if one else ''}".rstrip(),
         }
-        for entry in table["rows"]
-        if entry["measure"] in mains and entry["difference"]
+        for entry, mean, one in compared
     ]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tf_robust.evaluation.measure import describe, parse_measure
-from tf_robust.report.table_types import Difference, Entry, Table
+from tf_robust.report.table_types import Entry, Table
 
 
 def value(number: float, sign: str = "") -> str:
@@ -39,19 +39,6 @@ def spread_caption(table: Table) -> str:
     """Returns the meaning of the ends of `spread`, for captions of charts."""
     alone = [entry["std"] is None for entry in table["rows"]]
     return "95% interval" if all(alone) else "sample std over seeds, or 95% interval" if any(alone) else "sample std over seeds"
-
-
-def difference_text(difference: Difference) -> str:
-    """Returns the mean difference, its interval over the seeds or, with one pair, over the images, and then their p value."""
-    images = difference["images"] if difference["pairs"] == 1 else None
-    ends: Sequence = (images["low"], images["high"]) if images else (difference["low"], difference["high"])
-    p = f", {p_text(images['p'])}" if images else ""
-    return f"{value(difference['mean'], '+')} {interval(ends[0], ends[1], '+')}{p}".rstrip()
-
-
-def p_text(p: float) -> str:
-    """Returns `p < 0.001` or `p = 0.012`."""
-    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}" if p < 0.1 else f"p = {p:.2f}"
 
 
 def heading(table: Table, metric: str) -> str:

@@ -21,6 +21,11 @@ def evaluation_notes(evaluations: Sequence[Evaluation]) -> list[str]:
     notes = []
     if {evaluation.get("split") for evaluation in evaluations} == {"validation"}:
         notes.append("All values are those of validation images, on which settings are chosen, not of test images.")
+    seeds: dict[str, set] = {}
+    for evaluation in evaluations:
+        seeds.setdefault(evaluation["row"], set()).add(evaluation["seed"])
+    if len({len(of_row) for of_row in seeds.values()}) > 1:
+        notes.append(f"Seeds: {', '.join(f'{row} {len(of_row)}' for row, of_row in seeds.items())}.")
     rows: dict[tuple[int, str], dict[str, None]] = {}
     for evaluation in evaluations:
         for kind, notes_of in enumerate((_recorded, _sizes, _classes, _severities, _transfer, _adaptation, _certificates, _calibration)):

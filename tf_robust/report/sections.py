@@ -123,7 +123,7 @@ def differences(table: Table, metrics: Sequence[str] | None = None) -> Section |
     """Returns the differences of every row and metric to the baseline, or None if there are none; arguments as in `values`."""
     intervals, rows = difference_intervals(table), [row for row in table["order"] if row != table["baseline"]]
     compared = {key: entry for key, entry in cells(table).items() if entry["difference"]}
-    shown = {key: _difference(entry, intervals.get(key), len(rows)) for key, entry in compared.items()}
+    shown = {key: _difference(entry, intervals.get(key)) for key, entry in compared.items()}
     metrics = [one for one in (table["headlines"] if metrics is None else metrics) if any(key[1] == one for key in compared)]
     if not metrics:
         return None
@@ -140,7 +140,6 @@ def differences(table: Table, metrics: Sequence[str] | None = None) -> Section |
         f"Difference to {table['baseline']}, {number_range(pairs)} common seed{'s' * (max(pairs) > 1)}"
         f"{f'; in brackets the 95% interval ({used}){adjusted}' if used else ''}. "
         "▲ better, ▼ worse: the interval excludes 0."
-        f"{' p: McNemar’s exact test for an accuracy on one set, else the paired t-test.' * any(over_images)}"
     )
     return _by_model(f"Against {table['baseline']}", table, metrics, rows, shown, caption)
 
@@ -322,13 +321,10 @@ def _mean(entry: Entry, best: bool = False, plain: bool = False) -> Cell:
     return Cell(entry["mean"], value(entry["mean"]), uncertainty, paper, best)
 
 
-def _difference(entry: Entry, one: Interval | None, comparisons: int) -> Cell:
-    difference = difference_of(entry)
+def _difference(entry: Entry, one: Interval | None) -> Cell:
+    mean = difference_of(entry)["mean"]
     mark = ("▲ " if gain(entry) > 0 else "▼ ") if one and one.significant else ""
-    images = difference["images"] if difference["pairs"] == 1 else None
-    p = f", {formatting.p_text(min(1.0, comparisons * images['p']))}" if images else ""
-    ends = interval(one.low, one.high, "+") if one else ""
-    return Cell(difference["mean"], f"{mark}{value(difference['mean'], '+')}", f"{ends}{p}")
+    return Cell(mean, f"{mark}{value(mean, '+')}", interval(one.low, one.high, "+") if one else "")
 
 
 def _shift(table: Table, row: str, clean: str, shift: str) -> Cell | None:

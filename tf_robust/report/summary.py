@@ -28,12 +28,6 @@ def summary_lines(table: Table) -> list[str]:
     return [f"{label}: {numbers}." for label, numbers in summarize(table)]
 
 
-def is_significant(table: Table, entry: Entry) -> bool:
-    """Returns whether the interval of an entry's difference to the baseline excludes 0."""
-    one = difference_intervals(table).get((entry["row"], entry["measure"]))
-    return one is not None and one.significant
-
-
 def _compare(table: Table) -> list[tuple[str, str]]:
     intervals, by_cell, baseline = difference_intervals(table), cells(table), table["baseline"]
     others = [row for row in table["order"] if row != baseline]

@@ -1,8 +1,10 @@
-"""Estimates the cost of a run before it is started: its size, and the time of a few steps on this machine.
+"""Estimates the cost of runs before they are started (`--dry_run`), from the time of a few steps on this machine.
 
-Large steps are measured on fewer images, and their times are scaled.
+Steps that take long are timed on fewer images, and their times are scaled.
 """
 
+import dataclasses
+import functools
 import statistics
 import sys
 import time
@@ -14,9 +16,9 @@ import tensorflow as tf
 
 from tf_robust import data, evaluation
 from tf_robust.methods.base import Method
-from tf_robust.runs import graphs
 from tf_robust.runs.run import Run
 from tf_robust.training import distribution, loop
+from tf_robust.utils.errors import message_of
 from tf_robust.utils.progress import duration
 
 try:
@@ -24,14 +26,40 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-TIMES, STEPS = 3, 2  # the median of TIMES measurements of STEPS steps
-SECONDS = 20.0  # limit of measured steps, without building the graph, before and after a late term starts
-_LARGE = 5e10  # operations of a step above which it is first tried on fewer images,
-_SMALL = 2e10  # with about this many operations
-_FEW = 8  # minimum number of images of such a step
-ALLOCATED = 1.5  # memory of a step divided by what its graph keeps (docs/scale.md)
+TIMES = 5  # timed steps, whose median counts
+SECONDS = 20.0  # limit of the timed steps, without building the graph, before and after a late term starts
+_PASSES = 3  # forward passes that take as long as a step at least, of one view: the backward pass takes twice as long
+_FEW = 8  # minimum number of images of a step
 _FRAMES = 31  # length of most perturbation sequences
-_HEADINGS = ("row", "parameters", "GFLOP/step", "images/s", "memory", "training", "measuring", "disk")
+_HEADINGS = ("row", "parameters", "images/s", "memory", "training", "evaluation", "disk")
+
+
+def print_costs(runs: Sequence[Run]) -> None:
+    """Prints what runs will cost on this machine. Writes no files.
+
+    Args:
+        runs: all rows, with all seeds.
+
+    Raises:
+        ValueError: training diverged in all rows.
+    """
+    firsts = list({run.row: run for run in reversed(runs)}.values())[::-1]
+    estimates = []
+    for run in firsts:
+        run.init_path = ""  # does not change the cost
+        run.config = dataclasses.replace(run.config, train=dataclasses.replace(run.config.train, init_from_row=""))
+        try:
+            estimates.append(estimate(run, functools.partial(_print_progress, run.row)))
+        except loop.TrainingDiverged as error:
+            print(f"  FAILED: {message_of(error)}", flush=True)
+        keras.backend.clear_session()
+    if not estimates:
+        raise ValueError("Expected a row whose first steps are finite. All rows failed")
+    print(f"\n{to_text(estimates, len(runs) // len(firsts))}")
+
+
+def _print_progress(row, text):
+    print(f"  {row}: {text} ...", flush=True)
 
 
 def estimate(run: Run, report: Callable[[str], object] = lambda text: None) -> dict:
@@ -42,59 +70,51 @@ def estimate(run: Run, report: Callable[[str], object] = lambda text: None) -> d
         report: called with a message before each part.
 
     Returns:
-        {"row", "parameters": number of trained weights, "flops": of the convolutions and matrix products of a step, "images": trained
-        per second, "memory": peak of this process in bytes or None if unknown, "training": seconds or None for methods without steps,
-        "measuring": seconds of the forward passes, without corruptions and attacks, "disk": bytes}.
+        {"row", "parameters": number of trained weights, "images": trained per second, "timed": images of a timed step, "batch_size",
+        "memory": peak of this process in bytes or None if unknown, "training": seconds, "evaluation": seconds of the forward passes,
+        without corruptions and attacks, "disk": bytes}. images, timed and training are None for methods without steps.
     """
     report("building the model")
     s, source = run.config.train, run.training_source()
-    method, extra = run.method(source), 0
-    measured = {"row": run.row, "parameters": count_values(method.trainable_variables), "flops": None, "images": None, "training": None}
     _reset_peak()
+    method = run.method(source)
+    report("timing the forward pass")
+    forward = _forward_seconds(run, method.classifier)
+    images = timed = training = None
     if not method.closed_form:
-        steps = data.steps_per_epoch(source, s.batch_size)
-        method.schedule(steps, steps * s.epochs)
+        total = s.epochs * (steps := data.steps_per_epoch(source, s.batch_size))
+        method.schedule(steps, total)
         with method.distribute_strategy.scope():
             method.optimizer.build(method.trainable_variables)
-        total = steps * s.epochs
+        size = timed = _timed_size(method, s.batch_size, forward)
+        report(f"timing steps of {size} images" + (f", a part of the batch of {s.batch_size}" if size < s.batch_size else ""))
 
-        def batches_from(step, size):
+        def batches_from(step):
             return data.training_batches(source, size, seed=run.seed, step=step, **run.pipeline())
 
-        report("building the graph of a step")
-        graph = tf.function(method.train_step, autograph=False).get_concrete_function(batches_from(0, s.batch_size).element_spec).graph
-        flops = flops_of(method, graph, total, s.batch_size)
-        size = s.batch_size
-        if flops > _LARGE:
-            report("trying a step on fewer images")
-            size = _measured_size(method, flops, s.batch_size, batches_from)
-            extra = int(ALLOCATED * graphs.kept_bytes(graph) * (1 - size / s.batch_size))
-        report(f"measuring steps of {size} images" + (f", a part of the batch of {s.batch_size}" if size < s.batch_size else ""))
-        seconds = _training_seconds(method, total, size, lambda step: batches_from(step, size)) * s.batch_size / size
-        measured.update(flops=flops, images=s.batch_size * total / seconds, training=seconds)
-    report("measuring the forward pass")
-    peak = _peak()
+        training = _training_seconds(method, total, size, batches_from) * s.batch_size / size
+        images = s.batch_size * total / training
     return {
-        **measured,
-        "memory": peak and peak + extra,
-        "measuring": _evaluation_seconds(run, method.classifier),
-        "disk": disk_bytes(method),
+        **{"row": run.row, "parameters": count_values(method.trainable_variables), "images": images, "timed": timed},
+        **{"batch_size": s.batch_size, "memory": _peak(), "training": training, "disk": disk_bytes(method)},
+        "evaluation": forward * sum(count for _, count in image_counts(run)),
     }
 
 
-def _measured_size(method, flops, batch_size, batches_from):
-    """Images of the measured steps: the batch size, or fewer if `TIMES * STEPS` full steps would take more than `SECONDS`."""
+def _forward_seconds(run, classifier):
+    """Returns the seconds of the forward pass of an image."""
+    source = run.data().evaluation_source()
+    images = tf.constant(evaluation.first_images(source, min(100, evaluation.batch_size_of(source.image_shape)))[0])
+    predict = tf.function(lambda x: classifier(x, training=False)["logits"])
+    return _median_seconds(lambda: predict(images)) / len(images)
+
+
+def _timed_size(method, batch_size, forward):
+    """Returns the number of images of a timed step: the largest part of the batch of which `TIMES` steps may fit in `SECONDS`."""
     replicas = method.distribute_strategy.num_replicas_in_sync
     sizes = [size for size in range(replicas, batch_size, replicas) if batch_size % size == 0 and size >= _FEW and _fits(method, size)]
-    if not sizes:
-        return batch_size
-    size = max((size for size in sizes if flops * size / batch_size <= _SMALL), default=sizes[0])
-    run_steps = loop.steps_function(method)
-    iterator = iter(distribution.distribute(method.distribute_strategy, batches_from(0, size), size))
-    loop.checked_run(run_steps, iterator, 1, method)  # builds the graph
-    began = time.monotonic()
-    loop.checked_run(run_steps, iterator, 1, method)
-    return batch_size if (time.monotonic() - began) * batch_size / size * TIMES * STEPS <= SECONDS else size
+    sizes, seconds = [*sizes, batch_size], TIMES * _PASSES * method.loop_iterations * forward  # of an image
+    return max((size for size in sizes if seconds * size <= SECONDS), default=sizes[0])
 
 
 def _fits(method, size):
@@ -105,18 +125,26 @@ def _fits(method, size):
     return True
 
 
-def flops_of(method: Method, graph: tf.Graph, steps: int, batch: int) -> float:
-    """Returns the mean number of operations per step over a training run; a term that starts late is in the later steps only.
+def _training_seconds(method, total, batch_size, batches_from):
+    """Returns the seconds of `total` steps, from a few before and a few after a late term starts. batches_from: step -> batches."""
+    run_steps, late = loop.steps_function(method), min(total, getattr(method, "start", 0))
+    seconds = 0.0
+    for first, count in ((0, late), (late, total - late)):
+        if count:
+            iterator = iter(distribution.distribute(method.distribute_strategy, batches_from(first), batch_size))
+            seconds += count * _median_seconds(lambda iterator=iterator: loop.checked_run(run_steps, iterator, 1, method))
+    return seconds
 
-    Args:
-        method: with its schedule set.
-        graph: of a training step.
-        steps: number of steps of the training run.
-        batch: batch size.
-    """
-    late = min(1.0, getattr(method, "start", 0) / max(1, steps))
-    with_all, without = (graphs.flops(graph, of_branches, method.loop_iterations, batch) for of_branches in (max, min))
-    return (1.0 - late) * with_all + late * without
+
+def _median_seconds(call):
+    """Returns the median time of `TIMES` calls, or of those that begin within `SECONDS`, after one that builds the graph."""
+    call()
+    times, start = list[float](), time.monotonic()
+    while len(times) < TIMES and (not times or time.monotonic() - start < SECONDS):
+        began = time.monotonic()
+        call()
+        times.append(time.monotonic() - began)
+    return statistics.median(times)
 
 
 def disk_bytes(method: Method) -> int:
@@ -129,56 +157,18 @@ def count_values(variables: Iterable[keras.Variable]) -> int:
     return int(sum(np.prod(v.shape) for v in variables))
 
 
-def _training_seconds(method, total, batch_size, batches_from):
-    """Returns the seconds of `total` steps, from a few before and a few after a late term starts. batches_from: step -> batches."""
-    run_steps, seconds, late = loop.steps_function(method), 0.0, min(total, getattr(method, "start", 0))
-    for first, count in ((0, late), (late, total - late)):
-        if count:
-            times: list[float] = []
-            iterator = iter(distribution.distribute(method.distribute_strategy, batches_from(first), batch_size))
-            loop.checked_run(run_steps, iterator, 1, method)  # builds the graph
-            start = time.monotonic()
-            while len(times) < TIMES and (not times or time.monotonic() - start < SECONDS):
-                began = time.monotonic()
-                loop.checked_run(run_steps, iterator, STEPS, method)
-                times.append((time.monotonic() - began) / STEPS)
-            seconds += count * statistics.median(times)
-    return seconds
-
-
-def count_frames(run: Run) -> tuple[int, int]:
-    """Returns the number of images that the evaluation of a run passes through the model, without attacks, and how many are corrupted."""
+def image_counts(run: Run) -> list[tuple[str, int]]:
+    """Returns (family, number of images) of everything that the evaluation of a run passes through the model, without attacks."""
     evaluated = run.data()
     source = evaluated.evaluation_source()
-    shifts = evaluated.shifts(source)
     sets = evaluation.evaluation_sets(source, evaluated.noise_source(), run.config.evaluation, run.config.data.data_dir or None)
     families = [evaluation.parse_measure(one.name).family for one in sets]
-    counts = [
-        (family, len(source) * (_FRAMES if family == "flips" else 1))
-        for family in families
-        if family not in ("robust", "fgsm", "checks", "distance")
-    ]
-    counts += [("shift", len(shift.source)) for shift in shifts]
-    counts += [("confidence", len(one)) for one in _further_sources(evaluated, source)]
-    corrupted = (*evaluation.CORRUPTION_FAMILIES, "flips")
-    return sum(count for _, count in counts), sum(count for family, count in counts if family in corrupted)
-
-
-def _further_sources(evaluated, source):
-    """The images that confidences are fitted on, and those of an open set: known ones, of the own classes, and of other classes."""
-    others = list(evaluated.other_sources(source).values())
-    known = [evaluated.known_source(), source] if others else []
-    return [one for one in (evaluated.validation_source(), *known, *others) if one is not None]
-
-
-def _evaluation_seconds(run, classifier):
-    source = run.data().evaluation_source()
-    images = tf.constant(evaluation.first_images(source, min(100, evaluation.batch_size_of(source.image_shape)))[0])
-    predict = tf.function(lambda x: classifier(x, training=False)["logits"]).get_concrete_function(images)
-    predict(images)
-    began = time.monotonic()
-    predict(images)
-    return (time.monotonic() - began) / len(images) * count_frames(run)[0]
+    skipped = ("robust", "fgsm", "checks", "distance")
+    counts = [(family, len(source) * (_FRAMES if family == "flips" else 1)) for family in families if family not in skipped]
+    counts += [("shift", len(shift.source)) for shift in evaluated.shifts(source)]
+    others = list(evaluated.other_sources(source).values())  # of an open set; its known images are of the own classes
+    further = [evaluated.validation_source(), *([evaluated.known_source(), source] if others else []), *others]
+    return counts + [("confidence", len(one)) for one in further if one is not None]
 
 
 def _reset_peak():
@@ -201,31 +191,26 @@ def to_text(estimates: Sequence[Mapping], seeds: int) -> str:
         estimates: as `estimate` returns them.
         seeds: number of runs of each row.
     """
-
-    def number(value, spec):
-        return "–" if value is None else format(value, spec)
-
-    lines = [_HEADINGS]
+    lines, parts = [_HEADINGS], [e for e in estimates if e["timed"] and e["timed"] < e["batch_size"]]
     for e in estimates:
-        memory, disk = ("–" if e[name] is None else f"{e[name] / 2**20:.0f} MiB" for name in ("memory", "disk"))
-        gigaflops = e["flops"] and e["flops"] / 1e9
         lines.append(
             (
                 e["row"],
                 f"{e['parameters']:,}",
-                number(gigaflops, ".3g"),
-                number(e["images"], ".0f"),
-                memory,
+                "–" if e["images"] is None else f"{e['images']:.0f}",
+                "–" if e["memory"] is None else f"{'over ' * (e in parts)}{e['memory'] / 2**20:.0f} MiB",
                 "–" if e["training"] is None else duration(e["training"]),
-                duration(e["measuring"]),
-                disk,
+                duration(e["evaluation"]),
+                f"{e['disk'] / 2**20:.0f} MiB",
             )
         )
     widths = [max(map(len, column)) for column in zip(*lines)]
-    total = seeds * sum((e["training"] or 0) + e["measuring"] for e in estimates)
+    total = seeds * sum((e["training"] or 0) + e["evaluation"] for e in estimates)
     disk, runs = seeds * sum(e["disk"] for e in estimates), len(estimates) * seeds
     text = "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
+    named = ", ".join(f"{e['row']} {e['timed']} of {e['batch_size']}" for e in parts)
+    scaled = f" On a part of the batch, which needs less memory, and scaled: {named}." if parts else ""
     return (
         f"{text}\n\nTotal of {runs} run{'s' * (runs > 1)}: {duration(total)}, {disk / 2**30:.2f} GiB. Measured on this machine, "
-        f"on at most {TIMES * STEPS} steps of each row; without validation, corruptions and attacks."
+        f"on at most {TIMES} steps of each row; without validation, corruptions and attacks.{scaled}"
     )

@@ -16,7 +16,7 @@ from tf_robust.report.table_types import Table
 from tf_robust.saved_models import loading
 from tf_robust.utils.errors import unknown
 
-_COLUMNS = ["row", "measure", "value", "baseline", "difference", "low", "high", "p", "count", "significant"]
+_COLUMNS = ["row", "measure", "value", "baseline", "difference", "low", "high", "count", "significant"]
 
 
 class Result:
@@ -114,8 +114,7 @@ class Comparison:
         """Returns a table with one line per measure and model: values, and the difference to the baseline.
 
         `low` and `high` are the ends of the 95 % interval of the difference, as in the report; `significant`: it excludes 0 (None
-        without an interval). `p` is that of a paired test over the `count` images that the models share: McNemar's exact test for an
-        accuracy on one set, else the paired t-test; empty for metrics that are no means over images.
+        without an interval). `count`: images that the models share; empty for metrics that are no means over images.
         """
         lines, intervals = [], report.difference_intervals(self.table)
         for entry in self.table["rows"]:
@@ -129,7 +128,7 @@ class Comparison:
                         "value": entry["mean"],
                         "baseline": entry["mean"] - difference["mean"],
                         "difference": difference["mean"],
-                        **{"low": low, "high": high, **{name: images.get(name) for name in ("p", "count")}, "significant": significant},
+                        **{"low": low, "high": high, "count": images.get("count"), "significant": significant},
                     }
                 )
         return pandas.DataFrame(lines, columns=_COLUMNS)

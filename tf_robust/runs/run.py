@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import os
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 import keras
@@ -228,8 +228,12 @@ class Run:
         digest = card.get("robust_transfer", {}).get("surrogate")
         return digest is None or loading.load_classifier(self.config.evaluation.surrogate).digest() == digest
 
-    def complete(self, folder: str) -> dict | None:
+    def complete(self, folder: str, begin: Callable[[], object] = lambda: None) -> dict | None:
         """Trains, exports and evaluates, unless this is already done.
+
+        Args:
+            folder: workdir.
+            begin: called when the run holds the folder.
 
         Returns:
             The content of `evaluation.json`; "measured_in": the folder, if it was complete. None in workers other than the chief, and
@@ -240,6 +244,7 @@ class Run:
         """
         path = os.path.join(folder, "evaluation.json")
         with self.claim(folder):
+            begin()
             if not self.evaluates:
                 with self.tracked(folder) as tracked:
                     self.train(folder, [tracked])

@@ -159,12 +159,13 @@ class SampledSweep:
 
     def _objective(self, trial):
         others = trial.study.get_trials(deepcopy=False, states=(_COMPLETE, _PRUNED, _RUNNING, _WAITING))
-        if sum(one.number < trial.number for one in others) >= self.trials:
+        before = sum(one.number < trial.number for one in others)  # without those that were interrupted and begun again
+        if before >= self.trials:
             raise _Superfluous
         trial.study.sampler = optuna.samplers.TPESampler(seed=_seed(self.seed, trial.number), multivariate=False)
         point = {name: _sampled(trial, name, axis) for name, axis in self.axes.items()}
         trial.set_user_attr("point", point)
-        print(f"[trial {trial.number + 1}, of {self.trials}] {name_of(point)}", flush=True)
+        print(f"[trial {before + 1}, of {self.trials}] {name_of(point)}", flush=True)
         try:
             evaluations = self._completed(trial, self.runs_at(point))
         except optuna.TrialPruned as error:

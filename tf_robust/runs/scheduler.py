@@ -13,10 +13,11 @@ from tf_robust.integrations.launchers import LOG, Launcher
 from tf_robust.runs.run import Run
 from tf_robust.runs.suite import check_images_match
 from tf_robust.training import loop
+from tf_robust.utils import environment
 from tf_robust.utils.errors import RunFailed, message_of, unknown
 from tf_robust.utils.files import last_line
 from tf_robust.utils.locks import WorkdirLocked
-from tf_robust.utils.progress import duration
+from tf_robust.utils.progress import duration, print_note
 
 _POLL_SECONDS = 10.0  # until a run that another process holds is tried again
 _SKIPPED_SECONDS = 2  # runs that take less were already complete
@@ -69,6 +70,7 @@ class _Tasks:
         self.failures: dict[int, str] = {}
         self.waiting: set[int] = set()  # another process holds them
         self._times: list[float] = []
+        self._announced: int | None = None  # the run whose header was printed last
 
     def is_ready(self, number):
         """Whether a run can begin; a run fails whose predecessor has failed."""
@@ -82,7 +84,7 @@ class _Tasks:
         return True
 
     def announce(self, number):
-        run = self.runs[number]
+        run, self._announced = self.runs[number], number
         left = f", {duration(np.mean(self._times) * len(self._pending()))} left" if self._times else ""
         print(f"[{number + 1}/{len(self.runs)}] {run.row}, seed {run.seed}: {self.folder_of(run)}{left}", flush=True)
 
@@ -99,6 +101,8 @@ class _Tasks:
     def fail(self, number, message):
         run = self.runs[number]
         self.failures[number] = f"{run.row}, seed {run.seed}, failed: {message}"
+        if number != self._announced:
+            self.announce(number)
         print(f"  FAILED: {message}", flush=True)
 
     def tell(self, number):
@@ -110,6 +114,7 @@ class _Tasks:
     def wait(self, number, message):
         """Notes that another process holds a run."""
         if number not in self.waiting:
+            self.announce(number)
             others = len(self._pending()) > 1
             print(f"  {message}. {'Skipped for now' if others else 'Waiting for it; Ctrl-C ends the waiting'}.", flush=True)
         self.waiting.add(number)
@@ -123,11 +128,10 @@ def _complete_here(tasks, pending):
             if not tasks.is_ready(number):
                 later += [] if number in tasks.failures else [number]
                 continue
-            if number not in tasks.waiting:
-                tasks.announce(number)
             began = time.monotonic()
             try:
-                evaluation = tasks.runs[number].complete(tasks.folder_of(tasks.runs[number]))
+                run = tasks.runs[number]
+                evaluation = run.complete(tasks.folder_of(run), begin=functools.partial(tasks.announce, number))
                 tasks.end(number, evaluation, time.monotonic() - began)
             except WorkdirLocked as error:
                 tasks.wait(number, error)
@@ -157,13 +161,12 @@ def _complete_by(launcher, tasks, pending, show):
             pending = [number for number in pending if number not in tasks.failures]
             for handle in launcher.ended([*handles], _POLL_SECONDS) if handles else []:
                 number = handles.pop(handle)
-                outcome = launcher.outcome(handle)
+                outcome = _outcome(launcher, handle)
                 if outcome.locked:
                     tasks.wait(number, outcome.failure)
                     locked_until[number] = time.monotonic() + _POLL_SECONDS
                     pending.append(number)
                 elif outcome.failure:
-                    tasks.announce(number)
                     tasks.fail(number, f"{outcome.failure} (output: {os.path.join(tasks.folder_of(tasks.runs[number]), LOG)})")
                 else:
                     tasks.announce(number)
@@ -183,6 +186,14 @@ def _complete_by(launcher, tasks, pending, show):
     except KeyboardInterrupt:
         launcher.cancel([*handles])
         raise
+
+
+def _outcome(launcher, handle):
+    """Returns the outcome of a task; a note compares its number of threads with that of this process."""
+    outcome, own = launcher.outcome(handle), environment.thread_count()
+    if outcome.threads not in (0, own):
+        print_note(f"tasks have {outcome.threads} threads, this command {own}, so that results can differ in rounding")
+    return outcome
 
 
 def share(launcher: Launcher, function: Callable[[], None], folder: str) -> None:
@@ -205,7 +216,7 @@ def share(launcher: Launcher, function: Callable[[], None], folder: str) -> None
     try:
         while handles:
             for handle in launcher.ended([*handles], _POLL_SECONDS):
-                log, outcome = handles.pop(handle), launcher.outcome(handle)
+                log, outcome = handles.pop(handle), _outcome(launcher, handle)
                 if not outcome.failure:
                     return
                 failures.append(f"{outcome.failure} (output: {log})")

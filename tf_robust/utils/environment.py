@@ -10,15 +10,16 @@ import tensorflow as tf
 PACKAGES = ("tensorflow", "keras", "numpy", "tensorflow-datasets", "tf_robust")
 
 
-def describe() -> dict[str, str | int | None]:
+def describe() -> dict[str, str | int]:
     """Returns package versions and the thread count; only runs with equal ones are bit-identical."""
-    versions = {name: version(name) for name in PACKAGES}
-    return {
-        **versions,
-        "threads": tf.config.threading.get_intra_op_parallelism_threads()
-        or int(os.environ.get("TF_NUM_INTRAOP_THREADS", "0"))
-        or os.cpu_count(),
-    }
+    return {**{name: version(name) for name in PACKAGES}, "threads": thread_count()}
+
+
+def thread_count() -> int:
+    """Returns the number of threads within an operation."""
+    return (
+        tf.config.threading.get_intra_op_parallelism_threads() or int(os.environ.get("TF_NUM_INTRAOP_THREADS", "0")) or os.cpu_count() or 1
+    )
 
 
 def has_bfloat16(path: str = "/proc/cpuinfo") -> bool | None:

@@ -17,6 +17,7 @@ import jsonschema
 import tensorflow as tf
 
 from tf_robust.utils.errors import FULL
+from tf_robust.utils.quiet import LOG_LINE
 
 try:
     import fcntl
@@ -210,7 +211,7 @@ def digest_of_folder(path: str, exclude: Collection[str] = ()) -> str:
 
 
 def last_line(path: str, length: int = 160) -> str:
-    """Returns the last line of a text file that is not blank, at most so many characters of it; empty if there is none.
+    """Returns the last line of a text file that is neither blank nor of TensorFlow's log, or its beginning; empty if there is none.
 
     Args:
         path: of the file, which may be missing.
@@ -220,5 +221,5 @@ def last_line(path: str, length: int = 160) -> str:
         return ""
     with open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - _TAIL_BYTES))
-        lines = file.read().decode("utf-8", errors="replace").splitlines()
-    return next((line.strip()[:length] for line in reversed(lines) if line.strip()), "")
+        lines = [line for line in file.read().splitlines() if line.strip() and not LOG_LINE.match(line)]
+    return lines[-1].decode("utf-8", errors="replace").strip()[:length] if lines else ""

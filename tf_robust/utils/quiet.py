@@ -12,7 +12,10 @@ import tempfile
 import typing
 from collections.abc import Iterator, Sequence
 
-_LINE = re.compile(rb"WARNING: All log messages before absl::InitializeLog\(\)|[IWE]\d{4} \d\d:\d\d:\d+\.\d+ +\d+ \S+\.(?:cc|h|cpp):\d+\]")
+LOG_LINE = re.compile(
+    rb"WARNING: All log messages before absl::InitializeLog\(\)|To enable the following instructions: |"
+    rb"(?:[IWE]\d{4} \d\d:\d\d:\d+\.\d+ +\d+|\d{4}-\d\d-\d\d \d\d:\d\d:\d+\.\d+: [IWE]) \S+\.(?:cc|h|cpp):\d+\]"
+)
 _VERBOSE = re.compile(r"(?:^|\s)--?v(?:erbosity)?[=\s](?:\d+|info|debug)(?:\s|$)")
 
 
@@ -40,7 +43,7 @@ def importing(arguments: Sequence[str]) -> Iterator[None]:
         finally:
             captured.seek(0)
             for line in captured:
-                if not _LINE.match(line):
+                if not LOG_LINE.match(line):
                     os.write(2, line)
 
 
