@@ -1,6 +1,6 @@
 """Runs all benchmarks and writes one table of their ratios.
 
-    python -m benchmarks                                  # measures everything on this CPU model, and writes results/benchmarks/all.md
+    python -m benchmarks                                  # metrics everything on this CPU model, and writes results/benchmarks/all.md
     python -m benchmarks --table                          # prints and writes all.md from the recorded results of all CPU models
     python -m benchmarks --quick                          # a minute: fails if a ratio is 25 % worse than recorded on this CPU model
     python -m benchmarks --quick --record                 # records this CPU model's ratios, medians of three runs, in quick.json
@@ -87,7 +87,7 @@ READERS = {
         "higher" if row["row"].startswith("training/") else "lower",
     ),
 }
-flags.DEFINE_bool("quick", False, "measure a few ratios and compare them with the recorded ones.")
+flags.DEFINE_bool("quick", False, "metric a few ratios and compare them with the recorded ones.")
 flags.DEFINE_bool("record", False, "with --quick: record the ratios.")
 flags.DEFINE_bool("table", False, "only write the table of the recorded results.")
 FLAGS = flags.FLAGS

@@ -49,7 +49,7 @@ def evaluate(name: str, workdir: str) -> None:
 
 
 def measure_latency(name: str, workdir: str) -> None:
-    """Measures the size and the latency of a pretrained model in all formats."""
+    """Metrics the size and the latency of a pretrained model in all formats."""
     folder = f"--workdir={os.path.join(workdir, 'latency', name)}"
     images = [f"--data_dir={FLAGS.data_dir}", "--subset=100", "--evaluations=clean"]
     run("evaluate", f"zoo:{name}", *images, f"--formats={','.join(files())}", folder)
@@ -67,22 +67,22 @@ def rows_of(workdir: str) -> list[dict]:
 
 
 def collect(workdir: str) -> dict:
-    """Returns {"models": rows of the main measures, "latency": rows of size and latency}."""
-    kept = ("model", "row", "measure", "mean", "low", "high", "difference", "commit")
-    main = [row for row in rows_of(workdir) if row["measure"] in MEASURES or row["measure"].startswith(tuple(ATTACKS))]
-    deployed = [row for row in rows_of(os.path.join(workdir, "latency")) if row["measure"].startswith("deployed/")]
+    """Returns {"models": rows of the main metrics, "latency": rows of size and latency}."""
+    kept = ("model", "row", "metric", "mean", "low", "high", "difference", "commit")
+    main = [row for row in rows_of(workdir) if row["metric"] in MEASURES or row["metric"].startswith(tuple(ATTACKS))]
+    deployed = [row for row in rows_of(os.path.join(workdir, "latency")) if row["metric"].startswith("deployed/")]
     return {key: [{field: row[field] for field in kept} for row in rows] for key, rows in (("models", main), ("latency", deployed))}
 
 
 def to_markdown(results: dict) -> str:
     """Returns the page."""
-    found = {(row["model"], row["row"], row["measure"].rpartition("/linf")[0] or row["measure"]): row for row in results["models"]}
+    found = {(row["model"], row["row"], row["metric"].rpartition("/linf")[0] or row["metric"]): row for row in results["models"]}
     columns = {**MEASURES, **ATTACKS}
     lines = [["model", "format", *columns.values()]]
     for model in dict.fromkeys(model for model, _, _ in found):
         for name in COMPARED:
-            lines.append([model, name, *(_cell(found.get((model, name, measure))) for measure in columns)])
-    sizes = {(row["model"], row["row"], row["measure"]): row["mean"] for row in results["latency"]}
+            lines.append([model, name, *(_cell(found.get((model, name, metric))) for metric in columns)])
+    sizes = {(row["model"], row["row"], row["metric"]): row["mean"] for row in results["latency"]}
     deployed = [["model", "format", "bytes", "milliseconds"]]
     for model, name in dict.fromkeys(key[:2] for key in sizes):
         deployed.append([model, name, f"{sizes[model, name, 'deployed/bytes']:,.0f}", f"{sizes[model, name, 'deployed/milliseconds']:.3f}"])
@@ -104,12 +104,12 @@ def findings(found: dict) -> str:
     """Returns a sentence for each quantized format: the range of its differences, and how many are significant."""
     sentences = []
     for name in COMPARED[1:]:
-        for measure in ("clean", "corruptions/mean15"):
-            differences = [row["difference"] for (_, row_name, key), row in found.items() if (row_name, key) == (name, measure)]
+        for metric in ("clean", "corruptions/mean15"):
+            differences = [row["difference"] for (_, row_name, key), row in found.items() if (row_name, key) == (name, metric)]
             worse = sum(one["images"]["high"] < 0 for one in differences)
             means = [100 * one["mean"] for one in differences]
             sentences.append(
-                f"- `{name}`, {MEASURES[measure]}: differences from {min(means):+.2f} to {max(means):+.2f} points; "
+                f"- `{name}`, {MEASURES[metric]}: differences from {min(means):+.2f} to {max(means):+.2f} points; "
                 f"significantly worse (95% interval, paired over the images) in {worse} of {len(means)} models."
             )
     return "\n".join(sentences)
@@ -185,5 +185,5 @@ if __name__ == "__main__":
     flags.DEFINE_string("workdir", "runs/deployed", "folder of the evaluations.")
     flags.DEFINE_string("output", str(ROOT / "results" / "deployed"), "files to write, without their suffix.")
     flags.DEFINE_list("models", ["cifar10", "mnist", "digits"], "beginnings of the names of the models.")
-    flags.DEFINE_bool("latency", False, "measure sizes and latencies instead.")
+    flags.DEFINE_bool("latency", False, "metric sizes and latencies instead.")
     app.run(main)

@@ -1,4 +1,4 @@
-"""Measures the check of pixel scales and class orders: how often it stops what it should, and what it should not.
+"""Metrics the check of pixel scales and class orders: how often it stops what it should, and what it should not.
 
     python benchmarks/input_check.py                      # 5 minutes; writes results/input_check.{json,md}
 

@@ -1,4 +1,4 @@
-"""Evaluates many small synthetic images in shards: the time over the number of processes, the memory over the images, and the measures.
+"""Evaluates many small synthetic images in shards: the time over the number of processes, the memory over the images, and the metrics.
 
     python benchmarks/million_images.py FOLDER --output=results            # 1,000,000 images of 32 pixels; an hour, 9 GB
 
@@ -170,7 +170,7 @@ def evaluate(kind, folder, launcher, processes, divided, cores):
         "shards": divided,
         "seconds": round(seconds, 1),
         "memory": memory,
-        "values": {row["measure"]: row["value"] for row in evaluation["rows"]},
+        "values": {row["metric"]: row["value"] for row in evaluation["rows"]},
         "records": hash_of(records),
     }
     write_json(workdir / "measured.json", found)
@@ -257,7 +257,7 @@ def page(rows, source):
         )
     lines += [
         "",
-        "Equal digests of the records mean that all measures and the results of each image in them are the same. Before its first shard a",
+        "Equal digests of the records mean that all metrics and the results of each image in them are the same. Before its first shard a",
         "process lists the files of a folder and reads their sizes.",
     ]
     return "\n".join(lines) + "\n"

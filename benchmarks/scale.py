@@ -150,7 +150,7 @@ def largest_product(size=4096, repeats=5):
 
 
 def measured(row):
-    """Measures a row and prints the result as JSON; runs in a subprocess."""
+    """Metrics a row and prints the result as JSON; runs in a subprocess."""
     model, method = row.split()
     (run,) = runs_of(
         "--data=cifar10",
@@ -205,7 +205,7 @@ def line(table, found, one, seeds):
         return " / ".join(f"{max(cost[name] for cost in costs[count]) / unit:.{digits}f}" for count in DEVICES)
 
     times = [
-        duration(seeds * sum(cost["training"] + cost["measuring"] for cost in found))
+        duration(seeds * sum(cost["training"] + cost["options"] for cost in found))
         + ("" if all(cost["fits"] for cost in found) else ", not all fit")
         for found in costs.values()
     ]

@@ -68,7 +68,7 @@ ROWS = {
 VIEWS = {"simclr": 2, "moco": 2, "augmix": 3, "noisymix": 3, "noisymix, paper's noise": 3}
 flags.DEFINE_list("models", list(CASES), "models to time.")
 flags.DEFINE_list("rows", [], "rows to time, including cross_entropy; empty: all.")
-flags.DEFINE_bool("memory", True, "also measure peak memory.")
+flags.DEFINE_bool("memory", True, "also metric peak memory.")
 flags.DEFINE_integer("size", 0, "side of the images in pixels; 0: 28 for LeNet, else 32.")
 flags.DEFINE_integer("batch_size", 128, "images per step.")
 flags.DEFINE_integer("repeats", 15, "interleaved repeats; medians are reported.")

@@ -172,20 +172,20 @@ def _names(section, head):
     return table
 
 
-def _measures():
-    """Returns tables of the measures with their long names and meanings."""
+def _metrics():
+    """Returns tables of the metrics with their long names and meanings."""
     sys.path.insert(0, ROOT)
     from tf_robust.utils import quiet
 
     with quiet.importing([]):
-        from tf_robust.evaluation.measure import describe
         from tf_robust.evaluation.metric_table import examples
+        from tf_robust.evaluation.metric_value import describe
 
     parts = []
     for heading, names in examples().items():
         described = [(name, describe(name)) for name in names]
         rows = [(f"`{name}`", words.name, words.meaning) for name, words in described]
-        parts.append(f"### {heading}\n\n" + _table(("measure", "name", "meaning"), rows))
+        parts.append(f"### {heading}\n\n" + _table(("metric", "name", "meaning"), rows))
     return "\n\n".join(parts)
 
 
@@ -215,14 +215,14 @@ def _zoo():
         rows = []
         for name, card in cards.items():
             if card["data"] == data:
-                values = {row["measure"]: row["value"] for row in card["evaluation"]["rows"]}
+                values = {row["metric"]: row["value"] for row in card["evaluation"]["rows"]}
                 rows.append((f"`{name.partition('/')[2]}`: {card['title']}", f"{card['weights']['parameters']:,}", values))
         first = next(card for card in cards.values() if card["data"] == data)
         heads = {"clean": "clean", "corruptions/mean15": "15 corruptions", "un": "UN", "calibration/rms": "calibration error"}
         heads |= {m: m.removeprefix("robust/").replace("/", " ").replace("_", " ") for m in rows[0][-1] if m.startswith("robust/")}
         rows.sort(key=lambda row: -row[-1]["corruptions/mean15"])
         cells = [(name, *(f"{values[m]:.3f}" for m in heads), parameters) for name, parameters, values in rows]
-        count = next(row["count"] for row in first["evaluation"]["rows"] if row["measure"] == "clean")
+        count = next(row["count"] for row in first["evaluation"]["rows"] if row["metric"] == "clean")
         note = f"{first['note']} " if first["note"] else ""
         parts.append(f"### {data}\n\n{note}{count:,} test images.\n\n" + _table((f"{data}/", *heads.values(), "parameters"), cells))
     return "\n\n".join(parts)
@@ -231,7 +231,7 @@ def _zoo():
 GENERATED = {
     "help": _help,
     "flags": _flags,
-    "measures": _measures,
+    "metrics": _metrics,
     "methods": _names("methods", "method"),
     "models": _names("models", "model"),
     "views": _names("views", "view"),

@@ -35,7 +35,7 @@ options = parser.parse_args()
 
 model, evaluations = options.model or plain_model(), "clean,noise,corruptions"
 result = tfr.evaluate(model, data=options.data, subset=options.subset, evaluations=evaluations, severities="3")  # default: all five
-for measure in ("clean", "bal", "un", "nun", "corruptions/mean15", "corruptions/noise", "corruptions/blur", "corruptions/weather"):
-    if measure in result.values:  # balanced sets have bal instead of clean
-        print(f"{measure:20} {result.values[measure]:.3f}")
+for metric in ("clean", "bal", "un", "nun", "corruptions/mean15", "corruptions/noise", "corruptions/blur", "corruptions/weather"):
+    if metric in result.values:  # balanced sets have bal instead of clean
+        print(f"{metric:20} {result.values[metric]:.3f}")
 print("Report:", result.report(os.path.join(tempfile.mkdtemp(), "report.html")))  # summary, tables and charts in one file

@@ -41,7 +41,7 @@ def contents(workdir):
             with open(f"{folder}/saved_model/weights.npz", "rb") as file:
                 weights = hashlib.sha256(file.read()).hexdigest()
             history = [{name: one for name, one in entry.items() if "second" not in name} for entry in json_of(f"{folder}/history.json")]
-            rows = [[row["measure"], row["value"]] for row in json_of(f"{folder}/evaluation.json")["rows"]]
+            rows = [[row["metric"], row["value"]] for row in json_of(f"{folder}/evaluation.json")["rows"]]
             measured = sorted(record["set"] for record in read_records(f"{folder}/measured.jsonl"))  # once each
             found[f"{row}/{seed}"] = {"weights": weights, "history": history, "rows": rows, "measured": measured}
     return found

@@ -135,7 +135,7 @@ def contents(workdir, rows):
         for path in ("saved_model/weights.npz", *(f"checkpoints/{name}" for name in kept)):
             with np.load(f"{folder}/{path}") as file:
                 arrays += [name.encode() + file[name].tobytes() for name in sorted(file.files) if name != "seconds"]
-        rows = [[r["measure"], r["value"]] for r in json_of(f"{folder}/evaluation.json")["rows"]]
+        rows = [[r["metric"], r["value"]] for r in json_of(f"{folder}/evaluation.json")["rows"]]
         history = [{name: value for name, value in entry.items() if "second" not in name} for entry in json_of(f"{folder}/history.json")]
         names = sorted(os.path.relpath(os.path.join(parent, name), folder) for parent, _, files in os.walk(folder) for name in files)
         measured = sorted(record["set"] for record in recording.read_records(f"{folder}/measured.jsonl"))  # once each

@@ -85,7 +85,7 @@ def contents(workdir):
             continue
         if name.endswith(("evaluation.json", "results.json")):
             files[name] = [
-                [row["row"] if "row" in row else "", row["measure"], row.get("value", row.get("values"))] for row in json_of(path)["rows"]
+                [row["row"] if "row" in row else "", row["metric"], row.get("value", row.get("values"))] for row in json_of(path)["rows"]
             ]
         elif name.endswith("measured.jsonl"):
             files[name] = sorted(record["set"] for record in recording.read_records(path))  # once each

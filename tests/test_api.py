@@ -191,7 +191,7 @@ def test_the_current_folder_has_no_learning_curves_of_a_model_in_memory(scaled, 
 
 def test_a_result_has_values_a_frame_and_a_report(scaled, tmp_path):
     result = api.evaluate(scaled[0], **{**DIGITS, "evaluations": "clean,calibration,noise"})
-    frame = result.frame().set_index("measure")
+    frame = result.frame().set_index("metric")
     assert frame["value"].to_dict() == result.values and set(frame["row"]) == {"plain"} and (frame["count"] == 100).all()
     assert frame.loc["clean", "low"] < result.values["clean"] < frame.loc["clean", "high"]
     assert result.report(str(tmp_path / "reports" / "report.html")) == str(tmp_path / "reports" / "report.html")
@@ -209,7 +209,7 @@ def test_comparisons_are_paired_over_the_images(scaled, tmp_path):
     worse = keras.models.clone_model(plain)
     worse.set_weights([weights + np.random.RandomState(0).normal(0, 0.02, weights.shape) for weights in plain.get_weights()])
     comparison = api.compare(api.evaluate(plain, **DIGITS), api.evaluate(worse, **DIGITS))  # both are called `plain`
-    line = comparison.frame().set_index("measure").loc["clean"]
+    line = comparison.frame().set_index("metric").loc["clean"]
     correct = [np.argmax(model(images), axis=1) == labels for model in (worse, plain)]
     expected = metrics.paired_difference(*correct)
     assert line["row"] == "plain (2)" and line["baseline"] == np.mean(correct[1]) and line["value"] == np.mean(correct[0])
@@ -222,7 +222,7 @@ def test_comparisons_are_paired_over_the_images(scaled, tmp_path):
     )
     named = api.compare(one=api.evaluate(plain, **DIGITS), other=api.evaluate(worse, **DIGITS), baseline="other")
     assert set(named.frame()["row"]) == {"one"} and "other" in named._repr_html_()
-    assert named.frame().set_index("measure").loc["clean", "difference"] == pytest.approx(-line["difference"])
+    assert named.frame().set_index("metric").loc["clean", "difference"] == pytest.approx(-line["difference"])
     assert "<html" in open(named.report(str(tmp_path / "report.html")), encoding="utf-8").read()
     with pytest.raises(
         ValueError, match=r"measured in one way.* differ in the evaluated images \(data.fingerprint\), the number of images \(data"

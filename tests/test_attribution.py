@@ -153,13 +153,13 @@ def test_mean_by_class_takes_labels_modulo():
     ],
 )
 def test_invalid_images_raise(net, images, message):
-    for measure in (
+    for metric in (
         lambda: attribution.contextual_utility(net, images, LABELS),
         lambda: attribution.contextual_sensitivity(net, images),
         lambda: attribution.squared_sensitivity_estimate(net, images),
     ):
         with pytest.raises(ValueError, match=message):
-            measure()
+            metric()
 
 
 @pytest.mark.parametrize(
@@ -175,13 +175,13 @@ def test_a_model_without_gradients_raises(model):
 
 
 @pytest.mark.parametrize(
-    "measure",
+    "metric",
     [
         lambda net, images: attribution.contextual_utility(net, images, np.zeros(0, np.int64)),
         attribution.contextual_sensitivity,
         attribution.squared_sensitivity_estimate,
     ],
 )
-def test_no_images_are_refused(measure, net):
+def test_no_images_are_refused(metric, net):
     with pytest.raises(ValueError, match=r"Expected at least one image. Received: images of shape \(0, 4, 3, 2\)"):
-        measure(net, np.zeros((0, *SHAPE), np.float32))
+        metric(net, np.zeros((0, *SHAPE), np.float32))

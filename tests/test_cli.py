@@ -186,7 +186,7 @@ def test_a_corrupted_set_is_written_and_evaluated(sample_images, trained, tmp_pa
     assert np.load(tmp_path / "c" / "fog.npy").shape == (5 * 24, 16, 16, 3)
     main("corrupt", f"{sample_images}/train", "--image_size=16", "--corruptions=fog", f"--workdir={tmp_path}/all")  # without splits
     assert np.load(tmp_path / "all" / "fog.npy").shape == (5 * 24, 16, 16, 3)
-    measure = [
+    metric = [
         "evaluate",
         f"{trained}/saved_model",
         sample_images,
@@ -195,11 +195,11 @@ def test_a_corrupted_set_is_written_and_evaluated(sample_images, trained, tmp_pa
         f"--corrupted_dir={tmp_path}/c",
         f"--workdir={tmp_path}/m",
     ]
-    main(*measure, "--require=corruptions/fog>=0")
-    taken = {row["measure"] for row in read(tmp_path / "m" / "evaluation.json")["rows"]}
+    main(*metric, "--require=corruptions/fog>=0")
+    taken = {row["metric"] for row in read(tmp_path / "m" / "evaluation.json")["rows"]}
     assert taken == {f"corruptions/{name}{s}" for name in ("pixelate", "fog") for s in ("", "/1", "/2", "/3", "/4", "/5")}
     with pytest.raises(SystemExit, match="corruptions/fog is .*, required >= 1"):
-        main(*measure, "--require=corruptions/fog>=1")
+        main(*metric, "--require=corruptions/fog>=1")
 
 
 @pytest.mark.slow
@@ -229,7 +229,7 @@ def test_a_sweep_tests_the_best_point_and_skips_diverged_ones(sample_images, tmp
 def test_other_evaluations_do_not_train_again(sample_images, copied, monkeypatch):
     monkeypatch.setattr(run.Run, "train", lambda *_: pytest.fail("trained again"))
     main(sample_images, *SMALL, f"--workdir={copied}", "--evaluations=clean,noise")
-    assert [row["measure"] for row in read(copied / "evaluation.json")["rows"]] == ["clean", "un", "nun"]
+    assert [row["metric"] for row in read(copied / "evaluation.json")["rows"]] == ["clean", "un", "nun"]
 
 
 def test_a_suite_continues_after_a_failed_run(sample_images, tmp_path):
@@ -346,8 +346,8 @@ def test_rows_start_from_another_row_of_their_suite(sample_images, tmp_path, cap
     for number, name in enumerate(classes):
         row, column = divmod(number, 5)
         assert (sheet.getpixel((32 * column + 16, 32 * row + 16))[0] > 128) == (name == "light")
-    measures = {(r["row"], r["measure"]) for r in read(tmp_path / "out" / "results.json")["rows"]}
-    assert measures == {("start", "clean"), ("a_probe", "clean"), ("shown", "label_fraction_0.5/clean")}
+    metrics = {(r["row"], r["metric"]) for r in read(tmp_path / "out" / "results.json")["rows"]}
+    assert metrics == {("start", "clean"), ("a_probe", "clean"), ("shown", "label_fraction_0.5/clean")}
     with pytest.raises(ValueError, match="Expected tf-robust suite or --init_from=DIR"):
         main(f"--flagfile={suite}/a_probe.flags", f"--workdir={tmp_path}/alone")
     main(

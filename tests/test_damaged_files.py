@@ -23,7 +23,7 @@ EVALUATION = {
     "split": "test",
     "commit": "c",
     "saved_model": "m",
-    "rows": [{"measure": "clean", "value": 0.5, "count": 10, "low": 0.4, "high": 0.6}],
+    "rows": [{"metric": "clean", "value": 0.5, "count": 10, "low": 0.4, "high": 0.6}],
 }
 TABLE = {
     "title": "t",

@@ -49,7 +49,7 @@ def evaluate(model, data, folder, *flags):
 def test_files_of_the_input_size_are_unchanged(folder, tmp_path, capsys, flags):
     corner_model(32).save(tmp_path / "model.keras")
     found = evaluate(tmp_path / "model.keras", f"folder:{folder}/images", tmp_path / "out", *flags)
-    assert found["rows"][0]["value"] == 1.0 and found["card"]["data"]["picture_shape"] == [32, 32, 3]
+    assert found["rows"][0]["value"] == 1.0 and found["card"]["data"]["image_shape"] == [32, 32, 3]
     assert "image_fit" not in found["card"]["data"] and "Note" not in capsys.readouterr().out
 
 
@@ -57,7 +57,7 @@ def test_resizing_to_the_input_size_is_noted_once_and_recorded(folder, tmp_path,
     corner_model(16).save(tmp_path / "model.keras")
     for how, text in (("crop", "resized to cover 16x16, center-cropped"), ("pad", "resized to fit inside 16x16, padded with black")):
         found = evaluate(tmp_path / "model.keras", f"folder:{folder}/images", tmp_path / how, f"--image_fit={how}")
-        assert found["card"]["data"]["image_fit"] == text and found["card"]["data"]["picture_shape"] == [16, 16, 3]
+        assert found["card"]["data"]["image_fit"] == text and found["card"]["data"]["image_shape"] == [16, 16, 3]
         assert capsys.readouterr().out.count(f"Note: images of folder:{folder}/images (test) are {text}.") == 1
 
 
@@ -72,7 +72,7 @@ def test_other_data_of_another_size_raise_with_advice(tmp_path, capsys):
     with pytest.raises(ValueError, match=r"Received: \[28, 28, 1\]. Try: image_size=24, which loads the data at the model's size"):
         evaluate(tmp_path / "model.keras", "digits", tmp_path / "out")
     found = evaluate(tmp_path / "model.keras", "digits", tmp_path / "out", "--image_size=24", "--subset=10")  # as advised
-    assert found["card"]["data"]["picture_shape"] == [24, 24, 1]
+    assert found["card"]["data"]["image_shape"] == [24, 24, 1]
 
 
 @pytest.mark.parametrize("how", ["crop", "stretch"])

@@ -75,11 +75,11 @@ def test_label_sets_that_do_not_match_raise(source):
 
 def test_the_label_set_comes_from_the_flag_or_the_card_of_the_model(tmp_path, thousand, monkeypatch):
     folder = write_images(tmp_path / "imagenet", [f"n{number:08d}" for number in range(1000)])
-    asked, measures_of = [], evaluation.measures_of
+    asked, metrics_of = [], evaluation.metrics_of
     monkeypatch.setattr(
-        evaluation, "measures_of", lambda records, eval_config, imagenet: asked.append(imagenet) or measures_of(records, eval_config)
+        evaluation, "metrics_of", lambda records, eval_config, imagenet: asked.append(imagenet) or metrics_of(records, eval_config)
     )
-    measure = [
+    metric = [
         "evaluate",
         f"{tmp_path}/model",
         folder,
@@ -90,8 +90,8 @@ def test_the_label_set_comes_from_the_flag_or_the_card_of_the_model(tmp_path, th
         f"--workdir={tmp_path}/measured",
     ]
     os.symlink(thousand[0], tmp_path / "model")
-    main(*measure)
-    main(*measure, "--label_set=imagenet")
+    main(*metric)
+    main(*metric, "--label_set=imagenet")
     source = data.open_source(folder.removeprefix("--data="), "test", image_size=8)
     run = Run(run_config({"method": "cross_entropy", "data": "digits", "corruption_constants": "imagenet"}), "row", 0)
     assert run.card(source)["label_set"] == "" and run.card(data.declared(source, "imagenet"))["label_set"] == "imagenet"
@@ -99,7 +99,7 @@ def test_the_label_set_comes_from_the_flag_or_the_card_of_the_model(tmp_path, th
     assert with_label_set_of_card(types.SimpleNamespace(card=card, path="p"), source).label_set == "imagenet"
     with open(os.path.join(thousand[0], "card.json"), "w") as file:
         json.dump(card, file)
-    main(*measure)
+    main(*metric)
     os.remove(os.path.join(thousand[0], "card.json"))
     assert asked == [False, True, True]
 
@@ -120,7 +120,7 @@ def test_imagenet_r_from_files_is_evaluated_by_its_suite(tmp_path, thousand, mon
     with pytest.raises(SystemExit, match="Rows failed:\nadversarial failed"):
         main(*command)
     results = read(tmp_path / "runs" / "noisymix_table11_imagenet_r" / "results.json")["rows"]
-    clean = {entry["row"]: entry for entry in results if entry["measure"] == "clean"}
+    clean = {entry["row"]: entry for entry in results if entry["metric"] == "clean"}
     assert set(clean) == {"baseline", "noisymix"}
     for row, printed in (("baseline", 0.362), ("noisymix", 0.457)):
         assert clean[row]["values"] == [np.mean(scores.argmax(axis=1) == np.arange(200))] and clean[row]["paper"] == [printed, None]
@@ -144,7 +144,7 @@ def test_the_flagfiles_of_both_suites_have_the_same_numbers():
     paper = read(os.path.join(folder, "suite.json"))["paper"]
     assert printed["table1_imagenet"].keys() == printed["table11_imagenet_r"].keys() == {f"{row}.flags" for row in paper}
     for row, numbers in paper.items():
-        text = ", ".join(f"{measure} {numbers[measure][0]:.3f}" for measure in ("clean", "calibration/rms", "aurra"))
+        text = ", ".join(f"{metric} {numbers[metric][0]:.3f}" for metric in ("clean", "calibration/rms", "aurra"))
         assert all(text in texts[f"{row}.flags"] for texts in printed.values()), row
 
 
@@ -225,7 +225,7 @@ def test_a_folder_of_some_of_imagenets_wordnet_ids_is_evaluated(tmp_path):
 def test_a_missing_mce_is_explained(source, changes, expected):
     one = dataclasses.replace(source(1000, shape=(8, 8, 1), classes=1000), label_set="imagenet")
     config = dataclasses.replace(IMAGENET, **{"evaluations": ("corruptions",), **changes})
-    measures = [] if expected or "evaluations" in changes else [evaluation.Measure("corruptions", "mce", value=1.0, count=1)]
-    text = evaluation.why_no_mce(one, config, measures)
+    metrics = [] if expected or "evaluations" in changes else [evaluation.MetricValue("corruptions", "mce", value=1.0, count=1)]
+    text = evaluation.why_no_mce(one, config, metrics)
     assert (expected in text) if expected else text == ""
     assert evaluation.why_no_mce(dataclasses.replace(one, label_set=""), config, []) == ""

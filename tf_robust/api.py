@@ -176,13 +176,14 @@ def harden(
         data: as in `evaluate`; one set without splits is divided 70/15/15.
         folder: of trials and evaluations, from which an interrupted search resumes; empty: a temporary one.
         validation_data: images to choose on, as `data` in memory; None: a part of data.
-        test_data: images of the proof, as `data` in memory; None: a part of data.
+        test_data: images of the final evaluation, as `data` in memory; None: a part of data.
         seed: of the trainings of the search.
-        **arguments: fields of `HardenConfig`, `DataConfig`, `EvalConfig` (of the proof) and `ModelInterface`: target="corruptions",
+        **arguments: fields of `HardenConfig`, `DataConfig`, `EvalConfig` (of the final evaluation) and `ModelInterface`:
+        target="corruptions",
             max_clean_loss=0.01, budget="30m", ...
 
     Returns:
-        `Hardened`: `.model`, `.notes` on the choice, `.sentences` on what got worse and better, `.values` {measure: (before, after)},
+        `Hardened`: `.model`, `.notes` on the choice, `.sentences` on what got worse and better, `.values` {metric: (before, after)},
         `.save(path)` and `.report(path)`.
 
     Raises:
@@ -311,7 +312,7 @@ def charts(*results: Result, baseline: str | None = None) -> list[report.Chart]:
 
 
 def frame(*results: Result) -> pandas.DataFrame:
-    """Returns a table with one row per run and measure.
+    """Returns a table with one row per run and metric.
 
     Args:
         *results: runs to compare.

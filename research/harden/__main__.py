@@ -46,5 +46,5 @@ if __name__ == "__main__":
     flags.DEFINE_string("budget", "", "budget of hardening and of each alternative, such as 20m; empty: that of the row.")
     flags.DEFINE_integer("subset", 2000, "number of test images; 0: all.")
     flags.DEFINE_integer("examples", 0, "number of training images; 0: all.")
-    flags.DEFINE_integer("epochs", 0, "epochs of the start; 0: those of its network.")
+    flags.DEFINE_integer("epochs", 0, "epochs of the initial model; 0: those of its network.")
     app.run(main)

@@ -36,8 +36,8 @@ def result_of(steps: Steps) -> dict:
     """Returns the result of one row and seed, all of whose steps are finished.
 
     Returns:
-        {"row", "seed", "budget", "changed", "values": {model: {measure: value}}, "differences": [...], "output": lines of `harden`,
-        "seconds": {step: time}, "commit", "versions", "machine", "date"}. If nothing helped, the hardened model is the start.
+        {"row", "seed", "budget", "changed", "values": {model: {metric: value}}, "differences": [...], "output": lines of `harden`,
+        "seconds": {step: time}, "commit", "versions", "machine", "date"}. If nothing helped, the hardened model is the initial model.
     """
     names = [name for name in (START, HARDENED, *ALTERNATIVES) if os.path.exists(steps.evaluation_folder(name))]
     evaluations = dict(zip(names, (read_evaluations([steps.evaluation_folder(name)])[0] for name in names)))
@@ -59,12 +59,12 @@ def result_of(steps: Steps) -> dict:
 
 
 def values_of(one: Mapping) -> dict[str, float]:
-    """Returns {measure: value} of the `MEASURES` of an `evaluation.json`."""
-    return {row["measure"]: row["value"] for row in one["rows"] if row["measure"] in MEASURES}
+    """Returns {metric: value} of the `MEASURES` of an `evaluation.json`."""
+    return {row["metric"]: row["value"] for row in one["rows"] if row["metric"] in MEASURES}
 
 
 def differences(evaluations: Mapping[str, Mapping], per_image: evaluation.PerImage) -> list[dict]:
-    """Returns the paired differences of each model to the start, and of the hardened model to each alternative.
+    """Returns the paired differences of each model to the initial model, and of the hardened model to each alternative.
 
     Args:
         evaluations: {model: content of its `evaluation.json`}, of the same images.
@@ -76,11 +76,11 @@ def differences(evaluations: Mapping[str, Mapping], per_image: evaluation.PerIma
     pairs = [(name, START) for name in evaluations if name != START] + [(HARDENED, name) for name in ALTERNATIVES if name in evaluations]
     found = []
     for model, baseline in pairs:
-        for measure in values_of(evaluations[model]):
-            first, second = (per_image(evaluations[name], measure) for name in (model, baseline))
+        for metric in values_of(evaluations[model]):
+            first, second = (per_image(evaluations[name], metric) for name in (model, baseline))
             if first is None or second is None or first[0] != second[0]:
-                raise ValueError(f"Expected {measure} of {model} and {baseline} on the same images. Received: evaluations of other images")
-            found.append({"model": model, "baseline": baseline, "measure": measure, **paired_difference(first[1], second[1])})
+                raise ValueError(f"Expected {metric} of {model} and {baseline} on the same images. Received: evaluations of other images")
+            found.append({"model": model, "baseline": baseline, "metric": metric, **paired_difference(first[1], second[1])})
     return found
 
 
@@ -106,24 +106,24 @@ def collected(results: Sequence[Mapping], command: str) -> dict:
     values: dict[tuple, dict[int, float]] = {}
     paired: dict[tuple, dict[int, Mapping]] = {}
     for result in results:
-        for model, measures in result["values"].items():
-            for measure, value in measures.items():
-                values.setdefault((result["row"], model, measure), {})[result["seed"]] = value
+        for model, metrics in result["values"].items():
+            for metric, value in metrics.items():
+                values.setdefault((result["row"], model, metric), {})[result["seed"]] = value
         for one in result["differences"]:
-            key = (result["row"], one["model"], one["baseline"], one["measure"])
+            key = (result["row"], one["model"], one["baseline"], one["metric"])
             paired.setdefault(key, {})[result["seed"]] = one
-    rows = [{"row": f"{row}/{model}", "measure": measure, **_summary(seeds)} for (row, model, measure), seeds in values.items()]
+    rows = [{"row": f"{row}/{model}", "metric": metric, **_summary(seeds)} for (row, model, metric), seeds in values.items()]
     compared = [
         {
             "row": f"{row}/{model}",
             "baseline": f"{row}/{baseline}",
-            "measure": measure,
+            "metric": metric,
             **_summary({seed: one["mean"] for seed, one in seeds.items()}),
             "intervals": [[one["low"], one["high"]] for one in seeds.values()],
             "p": [one["p"] for one in seeds.values()],
             "count": [one["count"] for one in seeds.values()],
         }
-        for (row, model, baseline, measure), seeds in paired.items()
+        for (row, model, baseline, metric), seeds in paired.items()
     ]
     runs = [
         {key: result[key] for key in ("row", "seed", "budget", "changed", "output", "seconds", "commit", "machine")} for result in results
@@ -171,16 +171,16 @@ def to_markdown(content: Mapping) -> str:
 def _summary_lines(name, content):
     """The lines of a row in the first table: its target and clean accuracy, of the hardened model and of the alternatives."""
     runs, lines = [run for run in content["runs"] if run["row"] == name], []
-    values = {(row["row"], row["measure"]): row for row in content["rows"]}
-    found = {(one["row"], one["baseline"], one["measure"]): one for one in content["differences"]}
+    values = {(row["row"], row["metric"]): row for row in content["rows"]}
+    found = {(one["row"], one["baseline"], one["metric"]): one for one in content["differences"]}
     for model in (HARDENED, *ALTERNATIVES):
-        ends = [found.get((f"{name}/{model}", f"{name}/{START}", measure)) for measure in ROWS[name].measures]
+        ends = [found.get((f"{name}/{model}", f"{name}/{START}", metric)) for metric in ROWS[name].metrics]
         if not all(ends):
             continue
         title = ROWS[name].title if model == HARDENED else f"the same by {model}"
-        start, after = (values[f"{name}/{one}", ROWS[name].measures[0]] for one in (START, model))
+        start, after = (values[f"{name}/{one}", ROWS[name].metrics[0]] for one in (START, model))
         before = np.mean([value for seed, value in zip(start["seeds"], start["values"]) if seed in after["seeds"]])
-        target = f"{MEASURES[ROWS[name].measures[0]]} {before:.3f} to {after['mean']:.3f}"
+        target = f"{MEASURES[ROWS[name].metrics[0]]} {before:.3f} to {after['mean']:.3f}"
         lines.append(_line(title, runs[0]["budget"], str(len(ends[0]["seeds"])), target, *map(_over_seeds, ends)))
     return lines or [_line(ROWS[name].title, "", "", "refused, with a message", "", "")]
 
@@ -197,27 +197,27 @@ def _section(name, content):
         "",
         f"`--row={name}`, budget {runs[0]['budget']}, seeds {', '.join(str(run['seed']) for run in runs)}.",
     ]
-    rows = {(row["row"], row["measure"]): row for row in content["rows"] if row["row"].startswith(f"{name}/")}
+    rows = {(row["row"], row["metric"]): row for row in content["rows"] if row["row"].startswith(f"{name}/")}
     if not rows:
         return [*lines, "", "```", *runs[0]["output"], "```", ""]
     kept = [str(run["seed"]) for run in runs if not run["changed"]]
     if kept:
-        lines[-1] += f" Nothing helped with seed {', '.join(kept)}: the hardened model is the start."
-    models, measures = (list(dict.fromkeys(names)) for names in zip(*rows))
-    shown = [measure for measure in SHOWN if measure in measures]
+        lines[-1] += f" Nothing helped with seed {', '.join(kept)}: the hardened model is the initial model."
+    models, metrics = (list(dict.fromkeys(names)) for names in zip(*rows))
+    shown = [metric for metric in SHOWN if metric in metrics]
     lines += ["", "Accuracy: mean over the seeds (each seed).", "", _line("model", *(MEASURES[m] for m in shown)), _rule(len(shown) + 1)]
-    lines += [_line(model.partition("/")[2], *(_values(rows[model, measure]) for measure in shown)) for model in models]
-    differences_of = {(d["row"], d["baseline"], d["measure"]): d for d in content["differences"] if d["row"].startswith(f"{name}/")}
+    lines += [_line(model.partition("/")[2], *(_values(rows[model, metric]) for metric in shown)) for model in models]
+    differences_of = {(d["row"], d["baseline"], d["metric"]): d for d in content["differences"] if d["row"].startswith(f"{name}/")}
     pairs = list(dict.fromkeys((model, baseline) for model, baseline, _ in differences_of))
     for model, baseline in pairs:
         title = f"{model.partition('/')[2]} minus {baseline.partition('/')[2]}"
         lines += ["", f"Paired difference, {title}, with 95 % intervals over the test images:", ""]
-        lines += [_line("measure", *(f"seed {run['seed']}" for run in runs), "mean over seeds"), _rule(len(runs) + 2)]
-        for measure in (name for name in MEASURES if name in measures):
-            one = differences_of[model, baseline, measure]
+        lines += [_line("metric", *(f"seed {run['seed']}" for run in runs), "mean over seeds"), _rule(len(runs) + 2)]
+        for metric in (name for name in MEASURES if name in metrics):
+            one = differences_of[model, baseline, metric]
             of_seed = {seed: _interval(*ends) for seed, *ends in zip(one["seeds"], one["values"], one["intervals"])}
             mean = _interval(one["mean"], [one["low"], one["high"]])
-            lines.append(_line(MEASURES[measure], *(of_seed.get(run["seed"], "-") for run in runs), mean))
+            lines.append(_line(MEASURES[metric], *(of_seed.get(run["seed"], "-") for run in runs), mean))
     return [*lines, ""]
 
 

@@ -24,7 +24,7 @@ class TimedCosineDecay(keras.callbacks.Callback):
     """Decays the learning rate to 0 over a time, and ends the training then.
 
     Args:
-        learning_rate: at the start.
+        learning_rate: at the initial model.
         seconds: of the training, from the construction of this object.
     """
 

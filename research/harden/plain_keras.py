@@ -65,7 +65,7 @@ class Training:
     Attributes:
         network: (shape, number of classes) -> model.
         epochs: of training.
-        learning_rate: at the start.
+        learning_rate: at the initial model.
         batch_size: images per step.
         crop_flip: whether images are randomly cropped (after padding by an eighth of their size) and flipped.
         high: images are in [0, high].

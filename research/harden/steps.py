@@ -27,11 +27,11 @@ class Row:
         data: name of the data set; `folder`: the one that `research.harden.folder` writes.
         budget: of hardening.
         flags: further ones of `tf-robust harden`.
-        robust: whether the start is fine-tuned with AugMix + JSD first.
+        robust: whether the initial model is fine-tuned with AugMix + JSD first.
         alternatives: whether Keras' own augmentations are compared at equal budget.
-        onnx: whether the start is an ONNX file, which cannot be trained.
+        onnx: whether the initial model is an ONNX file, which cannot be trained.
         interface: flags of the model's input and output.
-        measures: the target and the clean accuracy in the evaluation.
+        metrics: the target and the clean accuracy in the evaluation.
     """
 
     title: str
@@ -43,7 +43,7 @@ class Row:
     alternatives: bool = False
     onnx: bool = False
     interface: tuple[str, ...] = ("--input_range=0,255", "--outputs=probabilities")
-    measures: tuple[str, str] = ("corruptions/mean15", "clean")
+    metrics: tuple[str, str] = ("corruptions/mean15", "clean")
 
 
 _LOGITS = ("--input_range=0,255", "--outputs=logits")
@@ -58,7 +58,7 @@ ROWS = {
         "5m",
         ("--target=noise", "--max_clean_loss=0.005"),
         interface=("--input_range=0,1", "--outputs=probabilities"),
-        measures=("un", "bal"),
+        metrics=("un", "bal"),
     ),
     "folder": Row("MobileNetV2 of keras.applications, a folder of images of 64 pixels", "mobilenet", "folder", "30m"),
     "robust": Row(
@@ -79,7 +79,7 @@ class Steps:
         budget: of hardening and of the alternatives; empty: that of the row.
         subset: number of test images.
         examples: number of training images; 0: all.
-        epochs: of the start; 0: those of its network.
+        epochs: of the initial model; 0: those of its network.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Steps:
             self.run(f"evaluate {name}", ["tf_robust", "evaluate", model, *arguments])
 
     def evaluation_folder(self, model: str) -> str:
-        """Returns the folder of a model's evaluation.json; those of the start and of the hardened model are the proof of `harden`."""
+        """Returns the folder of a model's evaluation.json; those of the initial and the hardened model are of its final evaluation."""
         if model in (START, HARDENED):
             return os.path.join(self.folder, "harden", model)
         return os.path.join(self.folder, "evaluations", model.replace(" ", "_"))
@@ -169,7 +169,7 @@ class Steps:
         return {split: os.path.join(folder, f"{split}.npz") for split in ("train", "validation", "test")}
 
     def _train_start(self):
-        """Trains the start by plain Keras, which rows with the same network and data share; returns its path."""
+        """Trains the initial model by plain Keras, which rows with the same network and data share; returns its path."""
         images, starts = self._images(), os.path.join(self.workdir, "starts", f"{self.row.data}-{self.row.network}-{self.seed}")
         common = [f"--network={self.row.network}", f"--train={images['train']}", f"--test={images['test']}", f"--seed={self.seed}"]
         epochs = [f"--epochs={self.epochs}"] if self.epochs else []
@@ -182,7 +182,7 @@ class Steps:
         return robust
 
     def _alternative(self, start, augmentation):
-        """Fine-tunes the start by plain Keras for the time of the budget; returns the path of the model."""
+        """Fine-tunes the initial model by plain Keras for the time of the budget; returns the path of the model."""
         images, output = self._images(), os.path.join(self.folder, f"{augmentation}.keras")
         arguments = [f"--network={self.row.network}", f"--train={images['train']}", f"--validation={images['validation']}"]
         time_given = [f"--seconds={parse_budget(self.budget).amount:g}", f"--seed={self.seed}", f"--augmentation={augmentation}"]
@@ -190,7 +190,7 @@ class Steps:
         return output
 
     def _exported(self, start):
-        """Writes the start as an ONNX file; returns its path."""
+        """Writes the initial model as an ONNX file; returns its path."""
         path = os.path.join(self.folder, "start.onnx")
         self.run("onnx", ["research.harden.onnx_file", f"--start={start}", f"--output={path}"])
         return path

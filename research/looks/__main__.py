@@ -35,7 +35,7 @@ def read_values(folder: str) -> dict[str, dict[str, float]]:
     values = {}
     for path in glob.glob(os.path.join(folder, "seed_*", "evaluation.json")):
         with open(path, encoding="utf-8") as file:
-            values[os.path.basename(os.path.dirname(path))] = {row["measure"]: row["value"] for row in json.load(file)["rows"]}
+            values[os.path.basename(os.path.dirname(path))] = {row["metric"]: row["value"] for row in json.load(file)["rows"]}
     return values
 
 

@@ -33,7 +33,7 @@ MARKERS = "os^x"
 
 
 def measured(seed):
-    """Returns one row per statement: {"row", "measure", "epsilons", "values", "order" in epsilon between the last two}."""
+    """Returns one row per statement: {"row", "metric", "epsilons", "values", "order" in epsilon between the last two}."""
     rows = [
         (name, "abs(loss - expansion) / epsilon^2", [case.remainder(e) for e in EPSILONS])
         for name, case in demonstration.cases(seed).items()
@@ -45,12 +45,12 @@ def measured(seed):
     return [
         {
             "row": name,
-            "measure": measure,
+            "metric": metric,
             "epsilons": EPSILONS.tolist(),
             "values": list(map(float, values)),
             "order": float(np.log2(values[-2] / values[-1])),
         }
-        for name, measure, values in rows
+        for name, metric, values in rows
     ]
 
 

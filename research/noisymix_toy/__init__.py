@@ -1,6 +1,6 @@
 """NoisyMix's Figures 3 and 4: data in the plane, and the decision boundaries of six methods on them.
 
-A plugin with the data sets `toy` and `toy_band`, a table of six rows in `flags/`, and a command that draws and measures the boundaries:
+A plugin with the data sets `toy` and `toy_band`, a table of six rows in `flags/`, and a command that draws and metrics the boundaries:
 
     python run_experiment.py --plugin=research.noisymix_toy suite research/noisymix_toy/flags --seeds=0,1,2,3,4 --workdir=runs/toy
     python -m research.noisymix_toy runs/toy

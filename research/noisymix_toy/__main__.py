@@ -1,4 +1,4 @@
-"""Measures and draws the decision boundaries of a suite's models.
+"""Metrics and draws the decision boundaries of a suite's models.
 
     python -m research.noisymix_toy runs/toy
 
@@ -22,7 +22,7 @@ FLAGS = os.path.join(os.path.dirname(__file__), "flags")
 
 
 def main(folder: str) -> None:
-    """Measures the models of a suite in a folder."""
+    """Metrics the models of a suite in a folder."""
     with open(os.path.join(FLAGS, "suite.json"), encoding="utf-8") as file:
         names = json.load(file)["rows"]
     images, labels = points.split("test", band=True)

@@ -24,8 +24,8 @@ NOTES = {
     "comparable with published ones."
 }
 CARD_FIELDS = ("method", "model", "data", "classes", "label_set", "seed", "flags", "input", "versions", "commit", "training")
-EVALUATION_FIELDS = ("split", "measuring", "card", "versions", "commit", "date")
-ROW_FIELDS = ("measure", "value", "count", "low", "high")
+EVALUATION_FIELDS = ("split", "options", "card", "versions", "commit", "date")
+ROW_FIELDS = ("metric", "value", "count", "low", "high")
 DIGITS = 5  # of recorded values
 
 

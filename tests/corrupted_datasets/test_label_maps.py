@@ -30,7 +30,7 @@ def images_of(source):
 def test_labels_become_the_columns_of_the_model(photos, tmp_path, monkeypatch):
     sets.quick(monkeypatch)
     sets.write(photos, str(tmp_path / "set"), names=("fog",))
-    mapped = data.relabelled(photos, COLUMNS)
+    mapped = data.relabel(photos, COLUMNS)
     plain, corrupted = (images_of(open_corrupted(str(tmp_path / "set"), source, "fog", 2)) for source in (photos, mapped))
     np.testing.assert_array_equal(corrupted[0], plain[0])
     np.testing.assert_array_equal(corrupted[1], np.take([5, 0, 3], plain[1]))
@@ -44,7 +44,7 @@ def test_a_copy_of_a_part_of_the_images_is_recognized(photos, tmp_path, monkeypa
     sets.quick(monkeypatch)
     part = photos.subset(np.array([1, 5, 10]))
     sets.write(part, str(tmp_path / "set"), names=("fog",))
-    opened = open_corrupted(str(tmp_path / "set"), data.relabelled(part, COLUMNS), "fog", 1)
+    opened = open_corrupted(str(tmp_path / "set"), data.relabel(part, COLUMNS), "fog", 1)
     assert opened.labels.tolist() == [5, 0, 3]
     with pytest.raises(ValueError, match=r"Expected at least 12 images, of folder:.* Received: 3"):
-        open_corrupted(str(tmp_path / "set"), data.relabelled(photos.subset(np.array([0, 11])), COLUMNS), "fog", 1)
+        open_corrupted(str(tmp_path / "set"), data.relabel(photos.subset(np.array([0, 11])), COLUMNS), "fog", 1)

@@ -74,9 +74,9 @@ def test_the_card_describes_the_set(source, folder, monkeypatch):
     assert card["data"] == {
         "name": "clean",
         "split": "test",
-        "pictures": 11,
+        "num_images": 11,
         "fingerprint": source.fingerprint(),
-        "picture_shape": [9, 7, 3],
+        "image_shape": [9, 7, 3],
     }
     assert card["corruptions"] == list(NAMES) and card["seed"] == 5 and card["protocol"] == "cifar_c"
     assert card["constants"].startswith("cifar") and card["frost"] and card["versions"]["tensorflow"] == tf.__version__

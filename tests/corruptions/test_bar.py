@@ -8,8 +8,8 @@ from tf_robust import corruptions, evaluation, metrics
 from tf_robust.corrupted_datasets import reader
 from tf_robust.corruptions import bar_noise, severities
 from tf_robust.corruptions.suite import named
-from tf_robust.evaluation.measures import measures_of
 from tf_robust.evaluation.scoring import encoded
+from tf_robust.evaluation.values import metrics_of
 
 PAIRS = [(bar, name) for bar, names in metrics.BAR.items() for name in names]
 
@@ -66,13 +66,13 @@ def test_means_are_over_the_ten_and_leave_the_others_alone():
     which = {(name, severity): random.rand(50) < 1 - severity / 10 for name in metrics.BAR["cifar"] for severity in (1, 5)}
     records = [record("corruptions_bar", *key, correct) for key, correct in which.items()]
     config = evaluation.EvalConfig(evaluations=("corruptions_bar",), severities=(1, 5))
-    measures = {str(measure): measure for measure in measures_of(records, config)}
-    assert measures["corruptions_bar/mean"].value == pytest.approx(np.mean(list(which.values())))
-    assert measures["corruptions_bar/ripple"].value == pytest.approx(np.mean([which["ripple", s] for s in (1, 5)]))
-    assert measures["corruptions_bar/ripple/5"].value == pytest.approx(which["ripple", 5].mean())
-    assert len(measures) == 1 + 10 + 20 and all(name.startswith("corruptions_bar/") for name in measures)
-    assert "corruptions_bar/mean" not in {str(measure) for measure in measures_of(records[:-1], config)}
-    assert [str(m) for m in measures.values() if not m.is_member] == ["corruptions_bar/mean"]
+    values = {str(metric): metric for metric in metrics_of(records, config)}
+    assert values["corruptions_bar/mean"].value == pytest.approx(np.mean(list(which.values())))
+    assert values["corruptions_bar/ripple"].value == pytest.approx(np.mean([which["ripple", s] for s in (1, 5)]))
+    assert values["corruptions_bar/ripple/5"].value == pytest.approx(which["ripple", 5].mean())
+    assert len(values) == 1 + 10 + 20 and all(name.startswith("corruptions_bar/") for name in values)
+    assert "corruptions_bar/mean" not in {str(metric) for metric in metrics_of(records[:-1], config)}
+    assert [str(m) for m in values.values() if not m.is_member] == ["corruptions_bar/mean"]
 
 
 def test_files_of_the_published_set_may_have_its_spelling(tmp_path):

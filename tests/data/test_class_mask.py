@@ -8,8 +8,8 @@ from tests.data.test_tfds import write
 from tf_robust import data
 from tf_robust.configs import DataConfig
 from tf_robust.data import tfds_sets
-from tf_robust.data.class_mask import classes_of, implied_label_set, masked, protocol_mask, read_label_map, relabelled
-from tf_robust.data.splits import with_columns
+from tf_robust.data.class_mask import classes_of, implied_label_set, masked, protocol_mask, read_label_map, relabel
+from tf_robust.data.splits import map_labels
 
 
 def test_imagenet_r_counts_its_200_classes():
@@ -114,18 +114,18 @@ def folders(tmp_path):
 
 
 def test_labels_become_the_columns_of_a_model(folders):
-    mapped = relabelled(folders, {"dog": 2, "cat": 7, "emu": 4}, outputs=10)
+    mapped = relabel(folders, {"dog": 2, "cat": 7, "emu": 4}, outputs=10)
     assert mapped.class_mask is None and mapped.label_columns == (7, 2) and mapped.num_classes == 10
     assert mapped.class_names[2] == "dog" and mapped.class_names[7] == "cat" and mapped.class_names[0] == "0"
     images, labels = next(mapped.ordered(5).as_numpy_iterator())
     assert images[:, 0, 0, 0].tolist() == [10, 10, 20] and labels.tolist() == [7, 7, 2]
-    assert mapped.subset(np.array([2])).labels == (2,) and relabelled(folders, {"dog": 2, "cat": 7}).num_classes == 8
+    assert mapped.subset(np.array([2])).labels == (2,) and relabel(folders, {"dog": 2, "cat": 7}).num_classes == 8
 
 
 def test_labels_of_arrays_become_the_columns_of_a_model():
     levels = np.array([0, 100, 200], np.uint8)
     source = data.from_arrays(np.zeros((3, 8, 8, 3), np.uint8) + levels[:, None, None, None], ["dog", "cat", "dog"])
-    mapped = relabelled(source, {"dog": 2, "cat": 7})
+    mapped = relabel(source, {"dog": 2, "cat": 7})
     for part in (mapped, mapped.subset(np.arange(3))):
         images, labels = next(part.ordered(3).as_numpy_iterator())
         assert labels.tolist() == [2, 7, 2] and images[:, 0, 0, 0].tolist() == levels.tolist()
@@ -133,16 +133,16 @@ def test_labels_of_arrays_become_the_columns_of_a_model():
 
 def test_a_folder_without_an_entry_is_rejected(folders):
     with pytest.raises(ValueError, match=r"name every class folder of folder:.* Missing: cat \(1 of 2\)"):
-        relabelled(folders, {"dog": 2})
+        relabel(folders, {"dog": 2})
 
 
 def test_a_column_that_the_model_does_not_have_is_rejected(folders):
     with pytest.raises(ValueError, match=r"Expected columns in 0..6 for a model of 7 outputs. Received: 7 for 'cat'"):
-        relabelled(folders, {"dog": 2, "cat": 7}, outputs=7)
+        relabel(folders, {"dog": 2, "cat": 7}, outputs=7)
 
 
 def mapped_by(source, num_classes=0, **options):
-    return with_columns(DataConfig(**options), source, num_classes)
+    return map_labels(DataConfig(**options), source, num_classes)
 
 
 def of_names(source, names, **changes):

@@ -304,7 +304,7 @@ def test_names_in_composed_and_decomposed_letters_are_one_class(tmp_path):
     assert train.class_names == test.class_names == (composed, "zoo") and test.labels == (0, 0, 1)
     assert len(list(test.ordered(1))) == 3  # the files are found
     (tmp_path / "map.txt").write_text(f"{decomposed} 1\nzoo 0\n", "utf-8")
-    assert data.relabelled(test, data.read_label_map(str(tmp_path / "map.txt"))).labels == (1, 1, 0)
+    assert data.relabel(test, data.read_label_map(str(tmp_path / "map.txt"))).labels == (1, 1, 0)
     table = "path,label\n" + "".join(
         f"{os.path.relpath(path, tmp_path)},{name}\n" for path, name in zip(test.paths, (composed, decomposed, "zoo"))
     )

@@ -1,4 +1,4 @@
-"""Data of the user's own: the same images as arrays, Dataset, folder, CSV and .npz give the same measures; bad input is refused."""
+"""Data of the user's own: the same images as arrays, Dataset, folder, CSV and .npz give the same metrics; bad input is refused."""
 
 import importlib.util
 import os
@@ -81,7 +81,7 @@ def test_the_same_images_give_the_same_measures_in_every_form(examples, model, f
     ]
     assert values[0]["clean"] == pytest.approx(expected) and {f"corruptions/{name}" for name in few} < values[0].keys()
     for form, found in zip(forms, values):
-        assert found == pytest.approx({measure: values[0][measure] for measure in found}, abs=1e-6), form["data"]
+        assert found == pytest.approx({metric: values[0][metric] for metric in found}, abs=1e-6), form["data"]
     assert [number for number, found in enumerate(values) if {"un", "nun"} < found.keys()] == list(with_noise)
 
 
@@ -299,8 +299,8 @@ def test_a_folder_with_test_alone_takes_its_noise_from_the_evaluated_images(mode
     name = f"folder:{folder}/only"
     result = api.evaluate(model, data=name, evaluations="clean,noise")
     card = result.evaluation["card"]
-    assert result.evaluation["split"] == "test" and card["data"]["pictures"] == 30
-    assert card["noise"]["deviations_of"] == card["data"]["fingerprint"] and "nun's noise depends on" in capsys.readouterr().out
+    assert result.evaluation["split"] == "test" and card["data"]["num_images"] == 30
+    assert card["noise"]["std_from"] == card["data"]["fingerprint"] and "nun's noise depends on" in capsys.readouterr().out
     assert not data.has_training(name)
     with pytest.raises(FileNotFoundError, match="Expected .*only/train next to the other splits"):
         data.open_source(name, "train")
@@ -309,21 +309,21 @@ def test_a_folder_with_test_alone_takes_its_noise_from_the_evaluated_images(mode
 def test_a_model_is_evaluated_on_all_images_unless_it_was_trained_on_a_part(model, folder, capsys):
     name, settings = f"folder:{folder}/photos", {"epochs": 1, "model": "lenet", "image_size": 28, "batch_size": 8, "evaluations": "clean"}
     trained = api.train(str(folder / "run"), data=name, **settings)
-    assert trained.evaluation["split"] == "test" and trained.evaluation["card"]["data"]["pictures"] == 3
+    assert trained.evaluation["split"] == "test" and trained.evaluation["card"]["data"]["num_images"] == 3
     again = api.evaluate(trained.model, data=name + "/", evaluations="clean")  # however the path is written
     assert again.evaluation["split"] == "test" and again.values["clean"] == trained.values["clean"]
     assert "evaluated on the test part" in capsys.readouterr().out
     for chosen, count in (("all", 30), ("validation", 3)):
         found = api.evaluate(trained.model, data=name, evaluations="clean", evaluation_split=chosen).evaluation
-        assert found["split"] == chosen and found["card"]["data"]["pictures"] == count
+        assert found["split"] == chosen and found["card"]["data"]["num_images"] == count
     elsewhere = shutil.copytree(folder / "photos", folder / "elsewhere" / "photos")
     moved = api.evaluate(trained.model, data=f"folder:{elsewhere}", evaluations="clean").evaluation
-    assert moved["split"] == "test" and moved["card"]["data"]["pictures"] == 3  # the same images
+    assert moved["split"] == "test" and moved["card"]["data"]["num_images"] == 3  # the same images
     shutil.copy(elsewhere / "cat" / sorted(os.listdir(elsewhere / "cat"))[0], elsewhere / "cat" / "another.png")
     others = api.evaluate(trained.model, data=f"folder:{elsewhere}", evaluations="clean").evaluation
-    assert others["split"] == "all" and others["card"]["data"]["pictures"] == 31
+    assert others["split"] == "all" and others["card"]["data"]["num_images"] == 31
     foreign = api.evaluate(model, data=name, evaluations="clean").evaluation
-    assert foreign["split"] == "all" and foreign["card"]["data"]["pictures"] == 30
+    assert foreign["split"] == "all" and foreign["card"]["data"]["num_images"] == 30
     assert "has no splits: evaluated on all of its images" in capsys.readouterr().out
 
 
@@ -334,7 +334,7 @@ def test_test_images_of_data_without_splits_are_not_those_of_a_training_with_ano
         str(folder / "few"), data=name, validation_fraction=0.02, epochs=1, model="lenet", batch_size=50, evaluations="clean"
     )
     found = api.evaluate(trained.model, name, evaluations="clean").evaluation
-    assert found["card"]["data"] == trained.evaluation["card"]["data"] and found["card"]["data"]["pictures"] == 4
+    assert found["card"]["data"] == trained.evaluation["card"]["data"] and found["card"]["data"]["num_images"] == 4
     with pytest.raises(ValueError, match="Expected validation_fraction <= 0.02"):
         api.evaluate(trained.model, name, evaluations="clean", validation_fraction=0.1, evaluation_split="test")
 
@@ -352,7 +352,7 @@ def test_images_added_to_data_without_splits_do_not_become_test_images(folder):
             api.evaluate(path, name, evaluations="clean", **options)
     with pytest.raises(ValueError, match="have changed since"):
         api.harden(path, name, budget="1m")
-    assert api.evaluate(path, name, evaluations="clean", evaluation_split="all").evaluation["card"]["data"]["pictures"] == 62
+    assert api.evaluate(path, name, evaluations="clean", evaluation_split="all").evaluation["card"]["data"]["num_images"] == 62
 
 
 def test_files_of_keras_datasets_have_splits(tmp_path):
@@ -379,7 +379,7 @@ def test_slices_are_classes_and_groups_of_a_column(examples, model, folder):
     groups = np.array(["north", "south"])[np.random.RandomState(2).randint(0, 2, 30)]
     pandas.read_csv(folder / "table.csv").assign(site=groups).to_csv(folder / "sites.csv", index=False)
     settings = {"data": f"csv:{folder}/sites.csv", "evaluations": "clean,slices", "groups": "site"}
-    rows = {row["measure"]: row for row in api.evaluate(model, **settings).evaluation["rows"]}
+    rows = {row["metric"]: row for row in api.evaluate(model, **settings).evaluation["rows"]}
     correct = np.argmax(model(images / 255.0), axis=1) == labels
     by_group = {name: correct[groups == name].mean() for name in ("north", "south")}
     by_class = {name: correct[labels == number].mean() for number, name in enumerate(NAMES)}
@@ -401,5 +401,5 @@ def test_the_gap_has_newcombes_interval():
     """The example of Newcombe (1998), method 10: 56/70 against 48/80."""
     source = data.from_arrays(np.zeros((150, 8, 8, 1), np.uint8), np.repeat([0, 1], [70, 80]))
     correct = np.concatenate([np.arange(70) < 56, np.arange(80) < 48])
-    gap = {str(measure): measure for measure in slices.measures(source, correct, "")}["classes/gap"]
+    gap = {str(metric): metric for metric in slices.metric_values(source, correct, "")}["classes/gap"]
     assert (gap.value, gap.low, gap.high) == pytest.approx((0.2, 0.0524, 0.3339), abs=1e-4)

@@ -131,7 +131,7 @@ def mock_data(tmp_path_factory):
 
 
 def evaluated(mock_data, name, shifted, answers, classes):
-    """The measures of a model that classifies an image of the value i as `answers[i]`, and as 5 if that column is masked."""
+    """The metrics of a model that classifies an image of the value i as `answers[i]`, and as 5 if that column is masked."""
     eval_config = evaluation.EvalConfig(evaluations=("clean",), shifts=shifted)
     config = DataConfig(data=name, data_dir=mock_data, image_size=0 if classes == 10 else 8)
     described = EvaluationData(config, eval_config)
@@ -142,16 +142,16 @@ def evaluated(mock_data, name, shifted, answers, classes):
         return first + tf.one_hot([5] * len(images), classes) / 2
 
     result = evaluation.evaluate_records(predict, source, None, eval_config, shifts=described.shifts(source), log=lambda line: None)
-    return {str(measure): (measure.value, measure.count) for measure in result.measures}
+    return {str(metric): (metric.value, metric.count) for metric in result.metrics}
 
 
 def test_imagenets_shifts_have_their_class_masks(mock_data):
     a, r = classes_of("imagenet_a")["columns"], classes_of("imagenet_r")["columns"]
     assert a[0] == 6 and r[0] == 1 and not {0, 5, 500, 999} & {*a, *r} and not {*a[3:5]} & {*r}
     names = ("imagenet_v2", "imagenet_sketch", "imagenet_a", "imagenet_r")
-    measures = evaluated(mock_data, "imagenet2012", names, [0, 500, 999, a[3], a[4]], 1000)
+    metrics = evaluated(mock_data, "imagenet2012", names, [0, 500, 999, a[3], a[4]], 1000)
     # where both the answer and 5 are masked, the first class of the set is left: right for image 0 alone
-    assert measures == {
+    assert metrics == {
         "clean": (1 / 3, 3),
         "shift/imagenet_v2": (1.0, 3),
         "shift/imagenet_sketch": (1.0, 3),
@@ -161,8 +161,8 @@ def test_imagenets_shifts_have_their_class_masks(mock_data):
 
 
 def test_shifts_of_cifar10(mock_data):
-    measures = evaluated(mock_data, "cifar10", ("cifar10_1", "cifar10_corrupted/fog_5"), [0, 9, 8], 10)
-    assert measures == dict.fromkeys(("clean", "shift/cifar10_1", "shift/cifar10_corrupted/fog_5"), (2 / 3, 3))
+    metrics = evaluated(mock_data, "cifar10", ("cifar10_1", "cifar10_corrupted/fog_5"), [0, 9, 8], 10)
+    assert metrics == dict.fromkeys(("clean", "shift/cifar10_1", "shift/cifar10_corrupted/fog_5"), (2 / 3, 3))
     with pytest.raises(ValueError, match="Expected in imagenet_a classes of cifar10"):
         evaluated(mock_data, "cifar10", ("imagenet_a",), [0, 9, 8], 10)
 

@@ -81,7 +81,7 @@ def test_the_same_suffix_is_preferred(folders):
 
 
 def test_labels_that_are_a_models_columns_are_kept(folders):
-    natural = data.relabelled(open_folder(folders[0]), {"cat": 7, "dog": 2})
+    natural = data.relabel(open_folder(folders[0]), {"cat": 7, "dog": 2})
     both = with_stylized(natural, str(folders[1]))
     assert both.labels == natural.labels * 2 and set(both.labels) == {2, 7} and {*both.label_columns} == {2, 7}
 

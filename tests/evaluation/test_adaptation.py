@@ -1,4 +1,4 @@
-"""Evaluations with test-time adaptation: batches, cards, names of measures, and accuracies against the adapted model called directly."""
+"""Evaluations with test-time adaptation: batches, cards, names of metrics, and accuracies against the adapted model called directly."""
 
 import keras
 import numpy as np
@@ -88,9 +88,9 @@ def test_cards_of_other_batches_differ_and_records_are_not_shared(labelled):
 
 
 def test_names_are_parsed_and_described():
-    measure = evaluation.parse_measure("label_fraction_0.1/adapted/corruptions/fog/3")
-    assert measure.adapted and measure.severity == 3 and str(measure) == "label_fraction_0.1/adapted/corruptions/fog/3"
-    assert str(measure.plain) == "corruptions/fog/3" and evaluation.parse_measure("adapted/clean").is_clean
+    metric = evaluation.parse_metric("label_fraction_0.1/adapted/corruptions/fog/3")
+    assert metric.adapted and metric.severity == 3 and str(metric) == "label_fraction_0.1/adapted/corruptions/fog/3"
+    assert str(metric.plain) == "corruptions/fog/3" and evaluation.parse_metric("adapted/clean").is_clean
 
 
 @pytest.mark.parametrize(

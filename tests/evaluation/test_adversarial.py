@@ -38,7 +38,7 @@ def source(linear):
 
 def evaluated(linear, source, **settings):
     eval_config = evaluation.EvalConfig(**{"attack_queries": 50, "attack_radii": RADII, **settings})
-    return {row.measure: row for row in evaluation.evaluate(linear, source, source, eval_config, log=lambda line: None)}
+    return {row.metric: row for row in evaluation.evaluate(linear, source, source, eval_config, log=lambda line: None)}
 
 
 def known_distances(linear, source, order):
@@ -80,14 +80,14 @@ def test_square_alone_needs_no_gradients(linear, source):
 
 
 @pytest.mark.slow
-def test_each_attack_has_its_own_measure(linear, source):
+def test_each_attack_has_its_own_metric(linear, source):
     settings = {"evaluations": ("adversarial",), "attack_radii": RADII[:1]}
     both = evaluated(linear, source, attack=("autoattack", "pgd"), attack_checks=False, **settings)
-    for name, measure in (("autoattack", "robust/l2_0.05"), ("pgd", "robust/pgd/l2_0.05")):
+    for name, metric in (("autoattack", "robust/l2_0.05"), ("pgd", "robust/pgd/l2_0.05")):
         attack = adversarial.accuracy_attack(name, "l2", 0.05, 50)
         images = source.images / np.float32(255)
         attacked = attack(linear, images, source.labels, indices=source.positions)
-        assert both[measure].value == np.mean(np.argmax(linear(attacked), axis=1) == source.labels)
+        assert both[metric].value == np.mean(np.argmax(linear(attacked), axis=1) == source.labels)
     assert set(both) == {"robust/l2_0.05", "robust/pgd/l2_0.05"}
     cards = [
         evaluation.card_of(source, evaluation.EvalConfig(**settings, attack=attack, attack_queries=queries), None)
@@ -131,7 +131,7 @@ def test_curves_give_accuracies_at_radii_that_are_compared_per_image(linear, sou
         assert per_image(result.evaluation, f"attack_curves/{threat}")[1].mean() == value
     assert 0.9 > result.values["attack_curves/l2_0.03"] > result.values["attack_curves/l2_1/10"]
     other = tfr.evaluate(linear, (source.images / np.float32(255), source.labels), **{**settings, "curve_attacks": "pgd_l2"})
-    assert not [measure for measure in other.values if "linf" in measure]  # of the default radii: no curve in this norm
+    assert not [metric for metric in other.values if "linf" in metric]  # of the default radii: no curve in this norm
     cards = result.evaluation["card"], other.evaluation["card"]
     assert evaluation.difference("attack_curves/l2_0.03", *cards) == [("attack_curves.attacks", ["pgd_l2", "plb_l2"], ["pgd_l2"])]
     assert evaluation.difference("distance/pgd_l2", *cards) == []
@@ -260,15 +260,15 @@ def test_attack_subset_applies_to_attacks_only(linear, source):
     assert sorted(smaller.labels) == sorted(source.labels[smaller.positions])
     alone = evaluated(linear, smaller, **options)
     assert (rows["clean"].count, rows["robust/pgd/linf_1/50"].count) == (60, 20)
-    for measure in ("robust/pgd/linf_1/50", "fgsm/linf_1/50", "distance/pgd_l2"):
-        assert rows[measure].value == alone[measure].value
+    for metric in ("robust/pgd/linf_1/50", "fgsm/linf_1/50", "distance/pgd_l2"):
+        assert rows[metric].value == alone[metric].value
     with_subset, without = (
         evaluation.card_of(source, evaluation.EvalConfig(evaluations=options["evaluations"], attack_subset=count), source)
         for count in (20, 0)
     )
     assert evaluation.difference("clean", with_subset, without) == []
-    for measure in ("robust/linf_1/50", "fgsm/linf_1/50", "distance/pgd_l2"):
-        assert [change[1:] for change in evaluation.difference(measure, with_subset, without)] == [(20, None)]
+    for metric in ("robust/linf_1/50", "fgsm/linf_1/50", "distance/pgd_l2"):
+        assert [change[1:] for change in evaluation.difference(metric, with_subset, without)] == [(20, None)]
 
 
 def test_the_measured_pgd_is_compared_with_that_on_the_margin():
@@ -286,5 +286,5 @@ def test_checks_of_pgd_are_of_the_attack_and_of_the_outputs(linear, source, monk
     checked = evaluation.EvalConfig(evaluations=("adversarial",), attack=("pgd",), attack_radii=("linf_1/50",))
     for predict, failed in ((linear, 1), (lambda images: tf.nn.softmax(linear(images)), 2)):
         (checks,) = [one for one in evaluation.evaluation_sets(few, None, checked) if one.name.startswith("checks/")]
-        record = checks.measure(predict, checks)
+        record = checks.score(predict, checks)
         assert len(record["failed"]) == failed and record["accuracies"]["hundred_steps"] == 0 < record["accuracies"]["pgd"]

@@ -52,7 +52,7 @@ def curved_set():
 
 def test_it_counts_what_the_attack_leaves_and_what_each_member_leaves():
     model, images, labels, curved = curved_set()
-    record = curved.measure(model, curved)
+    record = curved.score(model, curved)
     attacked = short_attack()(model, images, labels, indices=POSITIONS)
     np.testing.assert_array_equal(correctness(record), np.argmax(model(attacked), axis=1) == labels)
     counts = [record["correct_after"][name] for name in ("clean", "apgd_ce", "apgd_t", "fab_t", "square")]

@@ -6,7 +6,7 @@ import pytest
 import tf_robust as tfr
 from tf_robust import corrupted_datasets, corruptions, metrics
 from tf_robust.corruptions.corruption import Corruption
-from tf_robust.evaluation import EvalConfig, check_measures
+from tf_robust.evaluation import EvalConfig, check_metrics
 from tf_robust.hardening.target import pairs_of
 
 LEVELS = (0.1, 0.2, 0.4, 0.6, 0.9)
@@ -58,13 +58,13 @@ def test_a_further_corruption_changes_no_published_list(darken):
 
 def test_required_measures_need_their_corruptions(darken):
     config = EvalConfig(("corruptions",), corruptions=("darken", "fog"))
-    check_measures(["corruptions/darken", "corruptions/fog/3"], config, "--require")
-    for measure in ("corruptions/mean15", "corruptions/weather", "corruptions/snow", "corruptions/mce"):
+    check_metrics(["corruptions/darken", "corruptions/fog/3"], config, "--require")
+    for metric in ("corruptions/mean15", "corruptions/weather", "corruptions/snow", "corruptions/mce"):
         with pytest.raises(ValueError, match="corruptions=darken,fog"):
-            check_measures([measure], config, "--require")
-    check_measures(["corruptions/mean19"], EvalConfig(("corruptions",)), "--require")
+            check_metrics([metric], config, "--require")
+    check_metrics(["corruptions/mean19"], EvalConfig(("corruptions",)), "--require")
     with pytest.raises(ValueError, match="Try: corruptions=darken"):
-        check_measures(["corruptions/darken"], EvalConfig(("corruptions",)), "--require")
+        check_metrics(["corruptions/darken"], EvalConfig(("corruptions",)), "--require")
     with pytest.raises(ValueError, match="gaussian_noise"):
         EvalConfig(corruptions=("gausian_noise",))
 

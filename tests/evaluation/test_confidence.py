@@ -1,4 +1,4 @@
-"""Fitted confidences of an evaluation: what is fitted on which images, and measures against NumPy."""
+"""Fitted confidences of an evaluation: what is fitted on which images, and metrics against NumPy."""
 
 import dataclasses
 
@@ -44,7 +44,7 @@ def test_temperature_is_fitted_on_half_of_the_validation_images(done):
     images = validation.images / 255
     half = np.argsort(confidence.uniforms(np.arange(600), 2), kind="stable")[:300]
     expected = metrics.fit_temperature(_logits(images)[:, :].numpy()[half], validation.labels[half])
-    values = {str(one): one.value for one in done.measures}
+    values = {str(one): one.value for one in done.metrics}
     assert values["calibrated/temperature"] == pytest.approx(expected, rel=1e-5)
     assert values["calibrated/temperature"] == pytest.approx(3, rel=0.25)  # 12 / 4
     assert values["calibrated/ece_before"] == values["calibration/ece"] > 2 * values["calibrated/ece"]
@@ -55,7 +55,7 @@ def test_measures_are_those_of_numpy(done):
     scaled = _logits(source.images / 255).numpy().astype(np.float64) * fitted["scale"]
     probabilities = scipy.special.softmax(scaled, axis=1)
     confidences, correct = probabilities.max(axis=1), scaled.argmax(axis=1) == source.labels
-    values = {str(one): one.value for one in done.measures}
+    values = {str(one): one.value for one in done.metrics}
     answered = confidences >= fitted["threshold"]
     assert values["abstention/coverage"] == answered.mean()
     assert values["abstention/accuracy"] == correct[answered].mean()
@@ -70,7 +70,7 @@ def test_measures_are_those_of_numpy(done):
 def test_a_severity_is_the_mean_over_the_15_corruptions(done):
     members = [one for one in done.records if one["set"].endswith("/5") and one["set"].split("/")[1] in metrics.BENCHMARK]
     assert len(members) == 15
-    values = {str(one): one.value for one in done.measures}
+    values = {str(one): one.value for one in done.metrics}
     assert values["abstention/severity_5/coverage"] == pytest.approx(np.mean([one["confidence"]["answered"] / 500 for one in members]))
     assert values["calibrated/severity_5/ece_before"] == pytest.approx(np.mean([one["expected_calibration_error"] for one in members]))
     assert values["conformal/severity_5/size"] == pytest.approx(np.mean([one["confidence"]["size"] / 500 for one in members]))
@@ -91,15 +91,15 @@ def test_draws_depend_on_seed_index_and_purpose_alone():
 def test_nothing_is_measured_without_the_flags():
     done = _evaluate(evaluation.EvalConfig(("clean",)), validation=_source(20, 3))
     without = evaluation.evaluate_records(_logits, _source(500, 0), None, evaluation.EvalConfig(("clean",)), log=lambda _: None)
-    assert [str(one) for one in without.measures] == ["clean", "clean/per_class"] and without.fitted is None
-    assert {str(one) for one in done.measures} == {"clean", "clean/per_class"}  # the fields of EvalConfig decide
+    assert [str(one) for one in without.metrics] == ["clean", "clean/per_class"] and without.fitted is None
+    assert {str(one) for one in done.metrics} == {"clean", "clean/per_class"}  # the fields of EvalConfig decide
 
 
 def test_vector_scaling_with_shifted_data():
     source = _source(300, 5)
     shift = data.shifts.matched(dataclasses.replace(source, name="others"), _source(500, 0), name="others")
     done = _evaluate(evaluation.EvalConfig(("clean",), calibrate="vector"), shifts=[shift])
-    values = {str(one): one.value for one in done.measures}
+    values = {str(one): one.value for one in done.metrics}
     assert len(done.fitted["scale"]) == CLASSES
     assert {"calibrated/ece", "calibrated/shift/others/ece"} <= set(values)
     assert "calibrated/temperature" not in values

@@ -1,4 +1,4 @@
-"""Measures and their intervals, interrupted evaluations, cards, and errors of unsuitable models."""
+"""Metrics and their intervals, interrupted evaluations, cards, and errors of unsuitable models."""
 
 import dataclasses
 import json
@@ -35,13 +35,13 @@ def brightness(images):
     return tf.stack([1.0 - mean, mean, 2.0 * mean - 0.5], axis=1) * 9.0
 
 
-def measures_of(predict, sets, eval_config=EvalConfig(evaluations=("clean",))):
-    return evaluation.measures_of(evaluation.records(predict, sets, log=lambda _: None), eval_config)
+def metrics_of(predict, sets, eval_config=EvalConfig(evaluations=("clean",))):
+    return evaluation.metrics_of(evaluation.records(predict, sets, log=lambda _: None), eval_config)
 
 
 def test_accuracy_has_a_wilson_interval():
-    row, _ = measures_of(always(1), [labelled_set([1, 1, 0, 2, 1, 0, 1, 1, 2, 0])])
-    assert (row.measure, row.value, row.count) == ("clean", 0.5, 10)
+    row, _ = metrics_of(always(1), [labelled_set([1, 1, 0, 2, 1, 0, 1, 1, 2, 0])])
+    assert (row.metric, row.value, row.count) == ("clean", 0.5, 10)
     z = scipy.stats.norm.ppf(0.975)
     center, half = (0.5 + z * z / 20) / (1 + z * z / 10), z * np.sqrt(0.025 + z * z / 400) / (1 + z * z / 10)
     np.testing.assert_allclose([row.low, row.high], [center - half, center + half], rtol=1e-9)
@@ -50,10 +50,10 @@ def test_accuracy_has_a_wilson_interval():
 def test_accuracy_per_class_is_measured_for_classes_of_different_sizes():
     labels = np.array([1, 1, 0, 2, 1, 0, 1, 1, 2, 0, 1, 0])
     logits = np.random.RandomState(0).normal(size=(12, 3))
-    _, row = measures_of(lambda images: tf.gather(logits, tf.cast(tf.round(images[:, 0, 0, 0] * 100), tf.int32)), [labelled_set(labels)])
+    _, row = metrics_of(lambda images: tf.gather(logits, tf.cast(tf.round(images[:, 0, 0, 0] * 100), tf.int32)), [labelled_set(labels)])
     expected = sklearn.metrics.balanced_accuracy_score(labels, logits.argmax(axis=1))
-    assert row.measure == "clean/per_class" and row.value == pytest.approx(expected) != np.mean(logits.argmax(axis=1) == labels)
-    assert [row.measure for row in measures_of(always(1), [labelled_set([0, 1, 2, 2, 1, 0])])] == ["clean"]
+    assert row.metric == "clean/per_class" and row.value == pytest.approx(expected) != np.mean(logits.argmax(axis=1) == labels)
+    assert [row.metric for row in metrics_of(always(1), [labelled_set([0, 1, 2, 2, 1, 0])])] == ["clean"]
 
 
 def test_sets_do_not_depend_on_the_batch_size_and_noise_has_its_rate(source, monkeypatch):
@@ -119,8 +119,7 @@ def test_images_of_a_subset_are_corrupted_as_in_the_full_set(source):
 def test_calibration_equals_numpy(source):
     test = source(600, split="test")
     rows = {
-        row.measure: row
-        for row in evaluation.evaluate(brightness, test, test, EvalConfig(evaluations=("calibration",)), log=lambda _: None)
+        row.metric: row for row in evaluation.evaluate(brightness, test, test, EvalConfig(evaluations=("calibration",)), log=lambda _: None)
     }
     logits = brightness(test.images / np.float32(255)).numpy().astype(np.float64)
     fractions = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
@@ -149,7 +148,7 @@ def corrupted_records(random, count=50):
 
 def test_corruption_means_have_intervals_over_images():
     which, records = corrupted_records(np.random.RandomState(0))
-    rows = {row.measure: row for row in evaluation.measures_of(records, EvalConfig(evaluations=("corruptions",)))}
+    rows = {row.metric: row for row in evaluation.metrics_of(records, EvalConfig(evaluations=("corruptions",)))}
     fog = np.array([which["fog", s] for s in range(1, 6)])
     all15 = np.array([which[name, s] for name in metrics.BENCHMARK for s in range(1, 6)])
     np.testing.assert_allclose(rows["corruptions/fog"].value, fog.mean())
@@ -162,7 +161,7 @@ def test_corruption_means_have_intervals_over_images():
     np.testing.assert_allclose(
         [rows["corruptions/mean15"].low, rows["corruptions/mean15"].high], [fractions.mean() - half, fractions.mean() + half], rtol=1e-6
     )
-    assert not any("mce" in measure for measure in rows)  # only on the data set of the reference network
+    assert not any("mce" in metric for metric in rows)  # only on the data set of the reference network
 
 
 def test_means_over_corruptions_are_over_the_chosen_severities(source):
@@ -170,7 +169,7 @@ def test_means_over_corruptions_are_over_the_chosen_severities(source):
     eval_config = EvalConfig(evaluations=("corruptions",), severities=(1, 4))
     assert {one.name.rpartition("/")[2] for one in evaluation.evaluation_sets(source(5, split="test"), None, eval_config)} == {"1", "4"}
     chosen = [record for record in records if record["set"][-1] in "14"]
-    rows = {row.measure: row for row in evaluation.measures_of(chosen, eval_config, imagenet=True)}
+    rows = {row.metric: row for row in evaluation.metrics_of(chosen, eval_config, imagenet=True)}
     expected = np.mean([which[name, s] for name in metrics.BENCHMARK for s in (1, 4)])
     np.testing.assert_allclose(rows["corruptions/mean15"].value, expected)
     np.testing.assert_allclose(rows["corruptions/fog"].value, np.mean([which["fog", s] for s in (1, 4)]))
@@ -186,7 +185,7 @@ def test_means_over_corruptions_are_over_the_chosen_severities(source):
 def test_mean_corruption_error_needs_imagenet():
     which, records = corrupted_records(np.random.RandomState(1))
     clean = {"kind": "accuracy", "set": "clean", "count": 50, "correct": 45}
-    rows = {row.measure: row for row in evaluation.measures_of([clean, *records], EvalConfig(evaluations=("corruptions",)), imagenet=True)}
+    rows = {row.metric: row for row in evaluation.metrics_of([clean, *records], EvalConfig(evaluations=("corruptions",)), imagenet=True)}
     errors = {name: [1 - which[name, s].mean() for s in range(1, 6)] for name in metrics.BENCHMARK}
     np.testing.assert_allclose(rows["corruptions/mce"].value, metrics.mean_corruption_error(errors) / 100)
     np.testing.assert_allclose(rows["corruptions/relative_mce"].value, metrics.relative_mean_corruption_error(errors, 0.1) / 100)
@@ -197,8 +196,7 @@ def test_the_mean_flip_probability_is_over_the_ten_named_sequences():
     records = [{"kind": "flips", "set": f"flips/{name}", "count": 7, "frames": 31, "flip_probability": p} for name, p in flips.items()]
     for sequences, mean in (("imagenet_p", 0.045), ("cifar_p", 0.051)):
         rows = {
-            row.measure: row.value
-            for row in evaluation.measures_of(records, EvalConfig(evaluations=("perturbations",), sequences=sequences))
+            row.metric: row.value for row in evaluation.metrics_of(records, EvalConfig(evaluations=("perturbations",), sequences=sequences))
         }
         np.testing.assert_allclose(rows["flips/mean"], mean)
         np.testing.assert_allclose(rows["flips/mean_without_noise"], (mean * 10 - 0.01) / 8)
@@ -208,7 +206,7 @@ def test_flip_rates_are_divided_by_those_of_alexnet(source):
     flips = {name: i / 100 for i, name in enumerate(metrics.PERTURBATIONS, 1)}
     records = [{"kind": "flips", "set": f"flips/{name}", "count": 7, "frames": 31, "flip_probability": p} for name, p in flips.items()]
     eval_config = EvalConfig(evaluations=("perturbations",))
-    rows = {row.measure: row.value for row in evaluation.measures_of(records, eval_config, imagenet=True)}
+    rows = {row.metric: row.value for row in evaluation.metrics_of(records, eval_config, imagenet=True)}
     known = metrics.reference_table("alexnet_imagenet_p")
     rates = {name: p / known["flip_probabilities"][name] for name, p in flips.items()}
     for name, rate in rates.items():
@@ -218,12 +216,12 @@ def test_flip_rates_are_divided_by_those_of_alexnet(source):
     card = evaluation.card_of(source(30, split="test"), eval_config, None, imagenet=True)
     assert card["flip_rates"]["verified"] is known["verified"] and card["flip_rates"]["source"] == known["source"]
     assert (
-        evaluation.parse_measure("flips/mfr").card_family
-        == evaluation.parse_measure("label_fraction_0.1/flips/rate/tilt").card_family
+        evaluation.parse_metric("flips/mfr").card_family
+        == evaluation.parse_metric("label_fraction_0.1/flips/rate/tilt").card_family
         == "flip_rates"
     )
-    assert evaluation.parse_measure("flips/mean").card_family == "flips"
-    assert not any("mfr" in row.measure or "rate" in row.measure for row in evaluation.measures_of(records, eval_config))
+    assert evaluation.parse_metric("flips/mean").card_family == "flips"
+    assert not any("mfr" in row.metric or "rate" in row.metric for row in evaluation.metrics_of(records, eval_config))
     assert "flip_rates" not in evaluation.card_of(source(30, split="test"), eval_config, None)
 
 
@@ -252,22 +250,22 @@ def test_an_interrupted_evaluation_resumes(tmp_path):
 
     sets = [labelled_set([1, 0, 1], name) for name in ("clean", "un", "nun")]
 
-    def measure(depends=None):
+    def metric(depends=None):
         calls.clear()
         return evaluation.records(predict, sets, path, depends, log=lambda _: None), len(calls)
 
     limit = 2
     with pytest.raises(KeyboardInterrupt):
-        measure()
+        metric()
     first = evaluation.read_records(path)
     with open(path, "a") as file:
         file.write('{"set": "nun", "cou')  # the process was killed during a write
     limit = 9
-    complete, computed = measure()
+    complete, computed = metric()
     assert complete[:2] == first and computed == 1
-    assert measure() == (complete, 0)
-    assert measure(depends=lambda name: "another model")[1] == 3
-    assert measure(depends=lambda name: "another model")[1] == measure()[1] == 0
+    assert metric() == (complete, 0)
+    assert metric(depends=lambda name: "another model")[1] == 3
+    assert metric(depends=lambda name: "another model")[1] == metric()[1] == 0
 
 
 def test_masked_logits_ignore_classes_that_do_not_occur():
@@ -289,13 +287,13 @@ def test_masked_logits_ignore_classes_that_do_not_occur():
 )
 def test_unsuitable_models_raise(predict, message):
     with pytest.raises(ValueError, match=message):
-        measures_of(predict, [labelled_set([0, 1, 2])])
+        metrics_of(predict, [labelled_set([0, 1, 2])])
 
 
 def test_empty_sets_and_invalid_settings_raise():
     empty = dataclasses.replace(labelled_set([0]), open=lambda: labelled_set([0]).open().take(0))
     with pytest.raises(ValueError, match="Received: none"):
-        measures_of(always(0), [empty])
+        metrics_of(always(0), [empty])
     with pytest.raises(ValueError, match="Did you mean 'noise'"):
         EvalConfig(evaluations=("noises",))
     with pytest.raises(ValueError, match="subset >= 0"):
@@ -317,14 +315,14 @@ def test_cards_differ_in_what_a_measure_depends_on(source):
     rounded = evaluation.card_of(test, dataclasses.replace(every, corruption_protocol="float"), train)
     assert evaluation.difference("clean", card, rounded) == []
     assert evaluation.difference("corruptions/mean15", card, rounded) == [("corruptions.protocol", "cifar_c", "float")]
-    assert ("data.pictures", 30, 31) in evaluation.difference("clean", card, evaluation.card_of(other, every, train))
-    assert evaluation.difference("nun", card, evaluation.card_of(test, every, other))[0][0] == "noise.deviations_of"
+    assert ("data.num_images", 30, 31) in evaluation.difference("clean", card, evaluation.card_of(other, every, train))
+    assert evaluation.difference("nun", card, evaluation.card_of(test, every, other))[0][0] == "noise.std_from"
     assert evaluation.difference("un", card, evaluation.card_of(test, every, other)) == []
     assert evaluation.difference("clean", None, card) == []
     few = evaluation.card_of(test, dataclasses.replace(every, severities=(1, 3)), train)
     assert evaluation.difference("corruptions/mean15", card, few) == [("corruptions.means_over_severities", [1, 2, 3, 4, 5], [1, 3])]
-    for measure in ("corruptions/fog/3", "clean", "un"):
-        assert evaluation.difference(measure, card, few) == []
+    for metric in ("corruptions/fog/3", "clean", "un"):
+        assert evaluation.difference(metric, card, few) == []
 
 
 def test_cards_of_checks_have_their_radii(source):

@@ -9,27 +9,27 @@ import pytest
 import scipy.special
 
 from tf_robust import corruptions, evaluation, metrics
-from tf_robust.evaluation.measure import describe, parse_measure
 from tf_robust.evaluation.metric_table import METRICS, Metric, examples, find_metric
+from tf_robust.evaluation.metric_value import describe, parse_metric
 
 RESULTS = os.path.join(os.path.dirname(__file__), "..", "..", "results")
-EXPANSIONS = "results/noisymix/theory.json"  # numbers of a proof, not measures of a model
+EXPANSIONS = "results/noisymix/theory.json"  # numbers of a proof, not metrics of a model
 
 
-def recorded_measures():
-    """Returns the names of the measures in all recorded results."""
+def recorded_metrics():
+    """Returns the names of the metrics in all recorded results."""
     names = set()
     for path in glob.glob(os.path.join(RESULTS, "**", "*.json"), recursive=True):
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
         rows = content.get("rows", []) if isinstance(content, dict) else []
         if not os.path.abspath(path).endswith(EXPANSIONS):
-            names |= {row["measure"] for row in rows if "measure" in row}
+            names |= {row["metric"] for row in rows if "metric" in row}
     return sorted(names)
 
 
 def test_every_recorded_measure_has_a_name_and_a_meaning():
-    names = [name for name in recorded_measures() if not name.startswith("boundary/")]  # of research.noisymix_toy
+    names = [name for name in recorded_metrics() if not name.startswith("boundary/")]  # of research.noisymix_toy
     assert {"un", "corruptions/fog/3", "robust/l2_0.5", "label_fraction_0.1/clean"} <= set(names)
     assert [name for name in names if not describe(name).meaning or describe(name).name == name] == []
     assert len({describe(name).name for name in names}) == len(names)  # no two look the same
@@ -46,7 +46,7 @@ def test_the_example_of_every_entry_is_found_in_the_table():
 def test_a_new_metric_is_one_entry(monkeypatch):
     monkeypatch.setitem(METRICS, "mine/{name}", Metric("mine/{name}", "mine, {name}", "Errors of {name}", "Count", "lower", detail=True))
     assert describe("mine/a/b").name == "Mine, a/b" and describe("mine/a/b").meaning == "Errors of a/b. Count; lower is better."
-    assert parse_measure("adapted/mine/x").lower_is_better and parse_measure("mine/x").is_member
+    assert parse_metric("adapted/mine/x").lower_is_better and parse_metric("mine/x").is_member
     find_metric.cache_clear()
     describe.cache_clear()
 
@@ -104,10 +104,10 @@ utility/corner_uninformative | Utility of uninformative corners |  | lower |  | 
 @pytest.mark.parametrize("line", FACTS.strip().splitlines(), ids=lambda line: line.partition("|")[0].strip())
 def test_facts_of_metrics(line):
     name, title, images, better, detail, card = (part.strip() for part in line.split("|"))
-    description, measure = describe(name), parse_measure(name)
+    description, metric = describe(name), parse_metric(name)
     assert (description.name, description.images) == (title, images)
     assert description.meaning.endswith(f"; {better} is better.") or not better
-    assert (measure.lower_is_better, measure.is_member, measure.card_family) == (better == "lower", detail == "detail", card)
+    assert (metric.lower_is_better, metric.is_member, metric.card_family) == (better == "lower", detail == "detail", card)
 
 
 def test_names_tell_how_a_model_was_trained_and_adapted():
@@ -118,7 +118,7 @@ def test_names_tell_how_a_model_was_trained_and_adapted():
 
 def test_sets_of_images_have_a_part_of_the_card():
     parts = {"certified": "certified", "checks/l2": "checks", "ood": "ood", "ood/svhn": "ood", "utility": "utility"}
-    assert {name: parse_measure(name).card_family for name in parts} == parts
+    assert {name: parse_metric(name).card_family for name in parts} == parts
 
 
 def test_all_means_and_corruptions_are_described():

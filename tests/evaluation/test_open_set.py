@@ -1,4 +1,4 @@
-"""Open sets: records, measures and the embeddings of models."""
+"""Open sets: records, metrics and the embeddings of models."""
 
 import dataclasses
 import types
@@ -24,7 +24,7 @@ def test_measures_are_those_of_the_scores(network, source):
     model, tested, known, others = classifier_of(network()), source(60, split="test"), source(48), _others()
     sets = evaluation.OpenSets({"others": others}, with_embedding(model), known)
     done = evaluation.evaluate_records(model, tested, None, evaluation.EvalConfig(("clean",)), log=lambda _: None, open_sets=sets)
-    values = {str(one): one.value for one in done.measures}
+    values = {str(one): one.value for one in done.metrics}
     inside, outside, trained = (network()(one.images / np.float32(255)) for one in (tested, others, known))
     for name, score in metrics.logit_scores(inside["logits"]).items():
         other = metrics.logit_scores(outside["logits"])[name]

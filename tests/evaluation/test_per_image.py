@@ -26,7 +26,7 @@ def measured(source, tmp_path, monkeypatch):
     monkeypatch.setattr(corruptions, "CORRUPTIONS", {name: corruptions.CORRUPTIONS[name] for name in ("contrast", "pixelate")})
     eval_config = evaluation.EvalConfig(evaluations=("clean", "calibration", "corruptions", "perturbations"), sequences="cifar_p")
 
-    def measure(row, threshold, count=60):
+    def metric(row, threshold, count=60):
         test, digest, interface = source(count, split="test"), f"digest {threshold}", {"input_range": "0,1"}
         card = evaluation.card_of(test, eval_config, None)
         sets = [
@@ -41,7 +41,7 @@ def measured(source, tmp_path, monkeypatch):
             lambda name: evaluation.dependencies(digest, interface, card, name),
             log=lambda _: None,
         )
-        rows = evaluation.measures_of(records, eval_config)
+        rows = evaluation.metrics_of(records, eval_config)
         return {
             "row": row,
             "seed": 0,
@@ -57,27 +57,27 @@ def measured(source, tmp_path, monkeypatch):
             "interface": interface,
         }
 
-    return measure
+    return metric
 
 
 def test_few_images_have_no_interval_of_the_rms_calibration_error(measured, tmp_path, monkeypatch):
     reader, evaluated = evaluation.PerImage(lambda _: str(tmp_path / "xe")), measured("xe", 0.45)
     assert reader(evaluated, "calibration/rms") is None and reader(evaluated, "calibration/ece")
-    monkeypatch.setattr(per_image, "FEWEST_FOR_RMS", 60)
+    monkeypatch.setattr(per_image, "MIN_FOR_RMS", 60)
     assert reader(evaluated, "calibration/rms")
 
 
-def test_means_of_per_image_values_equal_the_measures(measured, tmp_path, monkeypatch):
-    monkeypatch.setattr(per_image, "FEWEST_FOR_RMS", 60)
+def test_means_of_per_image_values_equal_the_metrics(measured, tmp_path, monkeypatch):
+    monkeypatch.setattr(per_image, "MIN_FOR_RMS", 60)
     evaluated = measured("xe", 0.45)
     reader = evaluation.PerImage(lambda _: str(tmp_path / "xe"))
     kinds = {}
     for row in evaluated["rows"]:
-        result = reader(evaluated, row["measure"])
-        kinds[row["measure"]] = result and result[1].dtype.name
+        result = reader(evaluated, row["metric"])
+        kinds[row["metric"]] = result and result[1].dtype.name
         if result:
-            assert len(result[1]) == 60 and result[1].mean() == pytest.approx(row["value"]), row["measure"]
-    assert all(kinds.pop(measure) == "float64" for measure in ("calibration/rms", "calibration/ece", "aurra"))
+            assert len(result[1]) == 60 and result[1].mean() == pytest.approx(row["value"]), row["metric"]
+    assert all(kinds.pop(metric) == "float64" for metric in ("calibration/rms", "calibration/ece", "aurra"))
     assert kinds.pop("calibration/brier") == kinds.pop("calibration/nll") == "float64"
     assert kinds.pop("corruptions/calibration_rms", None) is None
     assert kinds.pop("clean") == "bool" and kinds.pop("flips/gaussian_noise") == "float64"
@@ -92,10 +92,10 @@ def test_means_of_per_image_values_equal_the_measures(measured, tmp_path, monkey
         for r in evaluation.read_records(str(tmp_path / "xe" / "measured.jsonl"))
         if r["set"] == "flips/gaussian_noise"
     ]
-    rates = {row.measure: row.value for row in evaluation.measures_of(others, evaluation.EvalConfig(evaluations=("perturbations",)), True)}
+    rates = {row.metric: row.value for row in evaluation.metrics_of(others, evaluation.EvalConfig(evaluations=("perturbations",)), True)}
     reader._records = lambda _: {record["set"]: record for record in others}
-    for measure, value in rates.items():
-        assert reader({**evaluated, "card": {**evaluated["card"], "flips": {}}}, measure)[1].mean() == pytest.approx(value), measure
+    for metric, value in rates.items():
+        assert reader({**evaluated, "card": {**evaluated["card"], "flips": {}}}, metric)[1].mean() == pytest.approx(value), metric
     del reader._records
     labelled = {**evaluated, "rows": []}
     assert reader(labelled, "label_fraction_0.1/clean")[1].tolist() == reader(evaluated, "clean")[1].tolist()
@@ -111,7 +111,7 @@ def test_a_report_has_paired_tests_over_the_same_images(measured, tmp_path, caps
     comparison.print_table(table, runs)
     reader = evaluation.PerImage(lambda one: str(tmp_path / one["row"]))
     for entry in (e for e in table["rows"] if e["row"] == "fcl"):
-        results = [reader(one, entry["measure"]) for one in runs[::-1]]
+        results = [reader(one, entry["metric"]) for one in runs[::-1]]
         assert entry["difference"]["images"] == (metrics.paired_difference(*(values for _, values in results)) if results[0] else None)
     comparison.print_summary(table)
     assert capsys.readouterr().out.endswith("paired 95% intervals over the images.\n")

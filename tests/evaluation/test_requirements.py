@@ -1,4 +1,4 @@
-"""Required bounds of measures: parsing, measures that an evaluation does not give, and what is not met."""
+"""Required bounds of metrics: parsing, metrics that an evaluation does not give, and what is not met."""
 
 import contextlib
 import dataclasses
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.evaluation.test_metric_table import recorded_measures
+from tests.evaluation.test_metric_table import recorded_metrics
 from tf_robust import corruptions, data, evaluation
 from tf_robust.attacks.attack import Attack
 from tf_robust.evaluation import scoring
@@ -32,7 +32,7 @@ def test_names_of_classes_may_have_any_characters():
 
 def test_requirements():
     required = evaluation.parse_requirements("corruptions/mean15>=0.7, flips/mean <= 0.1")
-    rows = [{"measure": "corruptions/mean15", "value": 0.65}, {"measure": "flips/mean", "value": 0.05}]
+    rows = [{"metric": "corruptions/mean15", "value": 0.65}, {"metric": "flips/mean", "value": 0.05}]
     outcomes = evaluation.outcomes(rows, required)
     assert outcomes == [
         {"metric": "corruptions/mean15", "bound": ">= 0.7", "value": 0.65, "met": False},
@@ -50,7 +50,7 @@ def test_requirements():
 
 
 def test_outcomes_are_cases_of_junit(tmp_path):
-    rows = [{"measure": "clean", "value": 0.9}, {"measure": "flips/mean", "value": 0.05}]
+    rows = [{"metric": "clean", "value": 0.9}, {"metric": "flips/mean", "value": 0.05}]
     outcomes = evaluation.outcomes(rows, evaluation.parse_requirements("clean>=0.95,flips/mean<=0.1"))
     evaluation.write_junit(str(tmp_path / "bounds.xml"), {"a <model>": outcomes})
     (suite,) = ElementTree.parse(tmp_path / "bounds.xml").getroot()
@@ -62,7 +62,7 @@ def test_outcomes_are_cases_of_junit(tmp_path):
 @pytest.mark.parametrize(
     "required, evaluations, message",
     [
-        ("accuracy>=0.5", ("clean",), "measure in --require: 'accuracy'. Did you mean 'clean', the accuracy"),
+        ("accuracy>=0.5", ("clean",), "metric in --require: 'accuracy'. Did you mean 'clean', the accuracy"),
         ("clean>=70", ("clean",), "from 0 to 1 for clean, a fraction. Received: clean>=70. Try: --require='clean>=0.7'"),
         ("clean>=-0.1", ("clean",), "from 0 to 1 for clean, a fraction. Received: clean>=-0.1$"),
         ("corruptions/fog/3>=1.5", ("corruptions",), "Received: corruptions/fog/3>=1.5. Try: --require='corruptions/fog/3>=0.015'"),
@@ -89,7 +89,7 @@ def test_required_measures_that_no_evaluation_gives_are_refused(required, evalua
     ],
 )
 def test_required_measures_without_their_flag_are_refused(required, advice):
-    with pytest.raises(ValueError, match=f"Expected --require with measures of the chosen options. Received: .*. Try: {advice}$"):
+    with pytest.raises(ValueError, match=f"Expected --require with metrics of the chosen options. Received: .*. Try: {advice}$"):
         evaluation.check_requirements(evaluation.parse_requirements(required), evaluation.EvalConfig(("clean", "corruptions")))
 
 
@@ -102,8 +102,8 @@ def test_required_measures_without_their_flag_are_refused(required, advice):
         ("calibrated/temperature<=3", "Try: calibrate=temperature"),
         ("calibrated/shift/rain/ece<=1", "Try: shifts=folder:data/night,rain"),
         ("ood/texture/auroc>=0.9", "Try: ood=svhn,texture"),
-        ("conformal/severity_6/coverage>=0.8", "measure in --require"),
-        ("conformal/size_of/coverage>=0.8", "measure in --require"),
+        ("conformal/severity_6/coverage>=0.8", "metric in --require"),
+        ("conformal/size_of/coverage>=0.8", "metric in --require"),
     ],
 )
 def test_required_measures_of_given_flags(required, message):
@@ -120,7 +120,7 @@ def test_measures_at_a_severity_need_corruptions():
 
 def _is_accepted(name, config):
     try:
-        evaluation.check_measures([name], config, "--require")
+        evaluation.check_metrics([name], config, "--require")
     except ValueError:
         return False
     return True
@@ -164,9 +164,9 @@ def test_a_message_names_all_options_that_a_measure_needs():
         "Try: evaluations=clean,adversarial attack=autoattack,pgd attack_radii=l2_0.5,linf_2/255$"
     )
     with pytest.raises(ValueError, match=message):
-        evaluation.check_measures(["robust/pgd/linf_2/255"], evaluation.EvalConfig(("clean",), attack_radii=("l2_0.5",)), "--require")
+        evaluation.check_metrics(["robust/pgd/linf_2/255"], evaluation.EvalConfig(("clean",), attack_radii=("l2_0.5",)), "--require")
     with pytest.raises(ValueError, match="Received: clean. Try: label_fraction_0.1/clean"):
-        evaluation.check_measures(["clean"], evaluation.EvalConfig(("clean",)), "--sweep_metric", label_fraction=0.1)
+        evaluation.check_metrics(["clean"], evaluation.EvalConfig(("clean",)), "--sweep_metric", label_fraction=0.1)
 
 
 def test_measures_that_the_data_or_the_model_decide_are_accepted():
@@ -185,7 +185,7 @@ def _thirds(images):
 
 def test_exactly_the_measures_of_an_evaluation_may_be_required(source, monkeypatch):
     monkeypatch.setattr(scoring, "score_sequences", lambda *_: {"kind": "flips", "count": 6, "flip_probability": 0.1})
-    # measures have their names whatever the images are
+    # metrics have their names whatever the images are
     monkeypatch.setattr(Attack, "_attempt", lambda self, graph, images, *_: (1 - images, np.ones(len(images), bool)))
     monkeypatch.setattr(corruptions, "corrupt", lambda images, *_, **__: tf.convert_to_tensor(images))
     monkeypatch.setattr(evaluation, "is_imagenet", lambda _, config: config.corruption_constants != "cifar")
@@ -226,8 +226,8 @@ def test_exactly_the_measures_of_an_evaluation_may_be_required(source, monkeypat
             validation=validation if one.needs_validation_set else None,
             open_sets=evaluation.OpenSets(dict.fromkeys(one.ood, train)),
         )
-        rows.append({str(measure.of_model(1.0, one.adaptation != "none")) for measure in done.measures})
-    every = {*recorded_measures()}.union(*rows)
+        rows.append({str(metric.of_model(1.0, one.adaptation != "none")) for metric in done.metrics})
+    every = {*recorded_metrics()}.union(*rows)
     for one, own in zip(configs, rows):
         decided_by_data = {name for name in every if name.startswith(("class/", "bal", "clean/per_class"))}
         assert {name for name in every if _is_accepted(name, one)} - decided_by_data == own - decided_by_data, one

@@ -105,7 +105,7 @@ def test_records_from_shards_are_those_of_the_complete_sets_and_results_of_image
     at_once = evaluate(source, tmp_path / "once" / "measured.jsonl", per_image=False)
     lines = []
     divided = evaluate(source, tmp_path / "shards" / "measured.jsonl", per_image=True, log=lines.append)
-    assert divided.records == at_once.records and divided.measures == at_once.measures
+    assert divided.records == at_once.records and divided.metrics == at_once.metrics
     assert {record["count"] for record in divided.records} == {SIZE}
     assert sum("shard 3 of 3" in line for line in lines) == len([one for one in divided.sets if one.open_range]) == 8
     check_results_of_images(source, divided, str(tmp_path / "shards"))

@@ -37,7 +37,7 @@ def start_worker(path, output):
 def test_processes_share_the_sets_including_those_of_a_killed_process(tmp_path, monkeypatch):
     path, outputs = str(tmp_path / "measured.jsonl"), [tmp_path / f"output_{worker}" for worker in range(3)]
     workers = [start_worker(path, output) for output in outputs]
-    while not all(output.read_text() for output in outputs):  # until all of them measure
+    while not all(output.read_text() for output in outputs):  # until all of them metric
         assert all(worker.poll() is None for worker in workers)
         time.sleep(0.02)
     workers[0].kill()

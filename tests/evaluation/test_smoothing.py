@@ -52,9 +52,9 @@ def test_certified_radii_lie_below_the_distance_to_the_hyperplane_and_converge_t
     images = source.images[:6] / np.float32(255)
     errors = []
     for samples in (200, 2000, 20_000):
-        measure = smoothing.certified(source.positions[:6], SIGMA, 50, samples, 5000)
+        metric = smoothing.certified(source.positions[:6], SIGMA, 50, samples, 5000)
         batches = tf.data.Dataset.from_tensors((images, source.labels[:6].astype(np.int64)))
-        record = measure(linear, evaluation.EvaluationSet("certified", lambda: batches))
+        record = metric(linear, evaluation.EvaluationSet("certified", lambda: batches))
         radii = np.nan_to_num(decoded(record["radii"], np.float32))
         assert (radii < distances[:6]).all()
         errors.append(np.mean(distances[:6] - radii))
@@ -63,7 +63,7 @@ def test_certified_radii_lie_below_the_distance_to_the_hyperplane_and_converge_t
 
 def test_measures_are_counts_of_correct_images_with_a_radius(linear, source, distances):
     result = evaluated(linear, source)
-    values = {row.measure: row.value for row in result.measures}
+    values = {row.metric: row.value for row in result.metrics}
     right = np.argmax(linear(source.images / np.float32(255)), axis=1) == source.labels
     record = result.records[0]
     radii = smoothing.radii_of(record)
@@ -172,7 +172,7 @@ def test_any_callable_can_be_certified_and_radii_reuse_the_record(linear, source
         return evaluation.evaluate_records(black_box, source, None, config, path=path, log=lambda line: None)
 
     first, count = measured((0.05,)), len(calls)
-    assert count and len(measured((0.0, 0.1)).measures) == len(first.measures) + 1 and len(calls) == count
+    assert count and len(measured((0.0, 0.1)).metrics) == len(first.metrics) + 1 and len(calls) == count
 
 
 def test_an_attack_without_gradients_is_refused_with_advice(linear, source):
@@ -187,9 +187,9 @@ def test_abstention_everywhere_is_explained(source):
         return tf.one_hot(tf.cast(tf.math.floormod(tf.reduce_sum(tf.abs(images), axis=[1, 2, 3]) * 1e3, 2.0), tf.int32), 2)
 
     config = evaluation.EvalConfig(**{**SETTINGS, "smoothing_attack": False, "smoothing_samples": 100})
-    measures = evaluation.evaluate(fickle, source, None, config, log=lines.append)
-    values = {row.measure: row.value for row in measures}
-    rows = [row.to_json() for row in measures]
+    metrics = evaluation.evaluate(fickle, source, None, config, log=lines.append)
+    values = {row.metric: row.value for row in metrics}
+    rows = [row.to_json() for row in metrics]
     (note,) = report.evaluation_notes([{"row": "fickle", "seed": 0, "rows": rows}])
     assert note.startswith("fickle: the smoothed model abstains on all images")
     assert values["certified/abstained"] == 1 and values["certified/l2_0"] == 0

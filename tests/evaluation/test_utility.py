@@ -40,37 +40,37 @@ def in_center(utilities):
 
 def test_measures_equal_numpy():
     source = data.open_source("synthetic_digits", "test")
-    measures = {row.measure: row for row in evaluation.evaluate(predict, source, None, CONFIG, log=lambda _: None)}
+    metrics = {row.metric: row for row in evaluation.evaluate(predict, source, None, CONFIG, log=lambda _: None)}
     images, labels = source.images / 255.0, source.labels
     predictions = np.argmax(images.reshape(len(images), -1) @ WEIGHTS, axis=1)
     rare = labels >= 10
-    assert measures["bal/rare"].count == rare.sum() == 500
-    assert measures["bal/rare"].value == pytest.approx(np.mean(predictions[rare] == labels[rare]), abs=2e-3)
-    assert measures["bal"].value == pytest.approx(np.mean(predictions == labels), abs=2e-3)
+    assert metrics["bal/rare"].count == rare.sum() == 500
+    assert metrics["bal/rare"].value == pytest.approx(np.mean(predictions[rare] == labels[rare]), abs=2e-3)
+    assert metrics["bal"].value == pytest.approx(np.mean(predictions == labels), abs=2e-3)
     utilities = expected_utilities(images, labels)
     for name, digits in (("informative", range(5)), ("uninformative", range(5, 10))):
         parts = [utilities[labels % 10 == digit] for digit in digits]
         expected = np.mean([in_corners(part) for part in parts]) / np.mean([in_center(part) for part in parts])
-        assert measures[f"utility/corner_{name}"].value == pytest.approx(expected, rel=1e-4)
+        assert metrics[f"utility/corner_{name}"].value == pytest.approx(expected, rel=1e-4)
     assert (
-        evaluation.parse_measure("utility/corner_uninformative").lower_is_better
-        and not evaluation.parse_measure("utility/corner_informative").lower_is_better
+        evaluation.parse_metric("utility/corner_uninformative").lower_is_better
+        and not evaluation.parse_metric("utility/corner_informative").lower_is_better
     )
-    assert not evaluation.parse_measure("shift/calibration").lower_is_better  # of a folder of that name
-    assert evaluation.parse_measure("calibration/rms").lower_is_better and evaluation.parse_measure("adapted/flips/mean").lower_is_better
+    assert not evaluation.parse_metric("shift/calibration").lower_is_better  # of a folder of that name
+    assert evaluation.parse_metric("calibration/rms").lower_is_better and evaluation.parse_metric("adapted/flips/mean").lower_is_better
 
 
 def test_digits_without_images_or_utility_are_left_out():
     source = data.open_source("synthetic_digits", "test")
     of_digit_3 = dataclasses.replace(source, images=source.images[source.labels == 3], labels=source.labels[source.labels == 3])
-    record = evaluation.utility.measure(predict, evaluation.EvaluationSet("utility", lambda: data.evaluation_batches(of_digit_3)))
+    record = evaluation.utility.score(predict, evaluation.EvaluationSet("utility", lambda: data.evaluation_batches(of_digit_3)))
     assert record["count"] == 100 and [value is not None for value in record["corner"]] == [digit == 3 for digit in range(10)]
     expected = expected_utilities(of_digit_3.images / 255.0, of_digit_3.labels)
     assert evaluation.utility.ratios(record) == {"corner_informative": pytest.approx(in_corners(expected) / in_center(expected), rel=1e-4)}
     assert evaluation.utility.ratios({"corner": [0.0] * 10, "center": [0.0] * 10}) == {}
 
 
-def test_the_numbers_of_figure_4_equal_the_measure(monkeypatch):
+def test_the_numbers_of_figure_4_equal_the_metric(monkeypatch):
     source, captions_drawn = data.open_source("synthetic_digits", "test"), []
     monkeypatch.setattr(report, "utility_by_class", lambda path, images, utilities, captions: captions_drawn.append(captions))
     model_figures.draw_utility("folder", predict, source)

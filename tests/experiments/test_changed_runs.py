@@ -90,7 +90,7 @@ def test_the_record_of_a_finished_run_survives_a_failure(copied, capsys):
         main("train", *DIGITS, "--batch_size=30", f"--workdir={copied}")
     main("train", *DIGITS, "--evaluations=clean,noise", f"--workdir={copied}")  # trained and exported again
     assert "evaluations=clean,noise" in open(os.path.join(copied, "flags.txt")).read() != before
-    assert {"clean", "un"} <= {row["measure"] for row in read(copied, "evaluation.json")["rows"]}
+    assert {"clean", "un"} <= {row["metric"] for row in read(copied, "evaluation.json")["rows"]}
     assert os.path.exists(os.path.join(copied, "saved_model", "card.json"))
 
 
@@ -114,12 +114,12 @@ def test_a_moved_run_has_its_own_model_and_records(copied, capsys):
     assert "already done" in said and f"Model:   {copied}/saved_model" in said
 
 
-def test_python_takes_the_deviations_of_the_images_a_run_was_trained_on(copied, capsys):
+def test_python_takes_the_std_from_the_images_a_run_was_trained_on(copied, capsys):
     main("evaluate", copied, "--evaluations=noise")
     measured = read(copied, "measured", "evaluation.json")
     in_python = api.evaluate(copied, evaluations="noise", subset=40)
     assert in_python.evaluation["card"] == measured["card"]
-    assert in_python.values == {row["measure"]: row["value"] for row in measured["rows"]}
+    assert in_python.values == {row["metric"]: row["value"] for row in measured["rows"]}
     every = api.evaluate(os.path.join(copied, "saved_model"), evaluations="noise", subset=40, train_examples=0)
     with pytest.raises(
         ValueError, match="'nun' to be .* differ in the training images whose standard deviations scale the noise, chosen by train_examples"
@@ -136,7 +136,7 @@ def test_a_run_is_evaluated_on_all_images_of_another_file(copied, tmp_path, caps
     for path, split in zip(paths, ("test", "all")):
         main("evaluate", folder, f"--data=npz:{path}", f"--workdir={tmp_path / split}")
         measured = read(tmp_path, split, "evaluation.json")
-        assert measured["split"] == split and measured["card"]["data"]["pictures"] == 40
+        assert measured["split"] == split and measured["card"]["data"]["num_images"] == 40
     assert "has no splits: evaluated on all of its images" in capsys.readouterr().out
 
 

@@ -13,7 +13,7 @@ from tests.command_line import main
 from tests.test_cli import little_drawn  # noqa: F401
 from tf_robust import api, data, evaluation, metrics
 from tf_robust.configs import DataConfig
-from tf_robust.data.subsets import three_ways, without_validation
+from tf_robust.data.subsets import split_train_val_test, without_validation
 from tf_robust.evaluation.model_checks import with_validation_of_card
 from tf_robust.saved_models import formats
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
@@ -82,7 +82,7 @@ def test_the_command_writes_report_and_calibrated_model(tmp_path):
         assert text in report
     with open(os.path.join(folder, "evaluation.json"), encoding="utf-8") as file:
         content = json.load(file)
-    values = {row["measure"]: row["value"] for row in content["rows"]}
+    values = {row["metric"]: row["value"] for row in content["rows"]}
     assert values["ood/digits/auroc"] == pytest.approx(0.5) == values["ood/digits/energy/auroc"]  # the same images
     assert values["ood/digits/knn/fpr95"] >= 0.95
     assert values["conformal/severity_5/coverage"] > values["conformal/severity_5/size"] / 10  # better than chance
@@ -179,7 +179,7 @@ def test_a_fraction_of_data_without_splits_is_for_the_fit_and_all_others_for_the
     whole = data.open_source(name, "all")
     held_out = data.open_source(name, "validation", validation_fraction=0.2)
     others = whole.subset(np.setdiff1d(np.arange(200), held_out.positions))
-    assert len(others) == 160 and content["split"] == "all" and content["card"]["data"]["pictures"] == (subset or 160)
+    assert len(others) == 160 and content["split"] == "all" and content["card"]["data"]["num_images"] == (subset or 160)
     assert subset or content["card"]["data"]["fingerprint"] == others.fingerprint()
     assert content["card"]["confidence"]["fingerprint"] == held_out.fingerprint()
     logits = np.asarray(load_classifier(tmp_path / "model.keras")(held_out.images / np.float32(255)))
@@ -189,7 +189,7 @@ def test_a_fraction_of_data_without_splits_is_for_the_fit_and_all_others_for_the
 def test_a_fraction_of_images_in_memory_is_for_the_fit():
     images, labels = _drawn(400, 6)
     result = api.evaluate(_model, data=(images, labels), evaluations="clean", calibrate="temperature", validation_fraction=0.25)
-    held_out = three_ways(data.from_arrays(images, labels), "validation", 0.25)
+    held_out = split_train_val_test(data.from_arrays(images, labels), "validation", 0.25)
     others = np.setdiff1d(np.arange(400), held_out.positions)
     logits = _model(np.round(255 * images) / 255)
     assert result.evaluation["rows"][0]["count"] == 300 == len(others)
@@ -220,7 +220,7 @@ def test_validation_images_are_not_those_of_the_training(name, recorded, given, 
 
 
 def test_smaller_validation_fractions_are_parts_of_larger_ones(source):
-    for part in (three_ways, without_validation):
+    for part in (split_train_val_test, without_validation):
         trained = {*part(source(100), "train", 0.2).positions}
         for fraction in (0.05, 0.1, 0.2):
             held_out = {*part(source(100), "validation", fraction).positions}

@@ -93,8 +93,8 @@ def test_formats_are_evaluated_side_by_side(exported, tmp_path, capsys):
     assert os.path.getmtime(int8) == before  # a file of the same model is kept
     printed = capsys.readouterr().out
     results = read(tmp_path / "out" / "formats" / "results.json")
-    values = {(row["row"], row["measure"]): row["mean"] for row in results["rows"]}
-    rows, measures = zip(*values)
+    values = {(row["row"], row["metric"]): row["mean"] for row in results["rows"]}
+    rows, metrics = zip(*values)
     assert list(dict.fromkeys(rows)) == ["savedmodel", "tflite_int8", "onnx"]
     assert {
         "clean",
@@ -103,7 +103,7 @@ def test_formats_are_evaluated_side_by_side(exported, tmp_path, capsys):
         "robust/transfer/linf_0.1",
         "deployed/bytes",
         "deployed/milliseconds",
-    } <= {*measures}
+    } <= {*metrics}
     images, labels = evaluation.first_images(data.open_source("digits", "test", examples=40), 40)
     for name in ("savedmodel", "tflite_int8", "onnx"):
         path = tmp_path / "out" / "formats" / "exported" / FORMATS[name].file
@@ -179,7 +179,7 @@ def test_the_latency_of_a_file_with_classes_of_the_user_is_left_out(theirs, tmp_
     options = ["--formats=keras", "--evaluations=clean", "--check_inputs=false", f"--workdir={tmp_path}/out"]
     main("evaluate", f"{tmp_path}/model.keras", f"--data=npz:{theirs}/data.npz", *options)
     assert "the latency of keras is left out." in capsys.readouterr().out
-    rows = {row["measure"] for row in read(tmp_path / "out" / "formats" / "results.json")["rows"]}
+    rows = {row["metric"] for row in read(tmp_path / "out" / "formats" / "results.json")["rows"]}
     assert {"clean", "deployed/bytes"} <= rows and "deployed/milliseconds" not in rows
 
 
@@ -191,7 +191,7 @@ def test_attacks_are_transferred_from_the_model_with_its_own_pixel_scale(theirs,
     flags = [f"--data=npz:{theirs}/data.npz", *options, f"--input_range={scale}", "--noattack_checks", f"--workdir={tmp_path}/out"]
     main("evaluate", f"{tmp_path}/model.keras", *flags)
     assert f"(input_range={scale}, outputs=logits)" in capsys.readouterr().out
-    values = {row["measure"]: row["mean"] for row in read(tmp_path / "out" / "formats" / "results.json")["rows"]}
+    values = {row["metric"]: row["mean"] for row in read(tmp_path / "out" / "formats" / "results.json")["rows"]}
     assert values["robust/transfer/linf_8/255"] == pytest.approx(values["robust/pgd/linf_8/255"], abs=0.02)
 
 

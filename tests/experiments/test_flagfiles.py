@@ -64,7 +64,7 @@ def test_rows_printed_in_two_tables_have_the_same_settings():
     (_, _, third), (_, _, fourth) = (suite.table_of(table, ROOT) for table in tables)
     twins = {"none": "baseline", "mixing": "manifold_mixup", "mixing_noise": "nfm", "all": "noisymix"}
     for row, other in twins.items():
-        assert all(third["paper"][other][measure] == number for measure, number in fourth["paper"][row].items())
+        assert all(third["paper"][other][metric] == number for metric, number in fourth["paper"][row].items())
         runs = [run_of(f"{table}/{name}.flags") for table, name in zip(tables, (other, row))]
         if row == "none":  # nothing is left of NoisyMix, which is cross-entropy
             told = runs[1].config.method
@@ -102,7 +102,7 @@ def test_printed_robust_accuracies_are_measured_by_pgd():
         folder, rows, table = suite.table_of(os.path.dirname(path), ROOT)
         for row in rows:
             eval_config = run_of(f"{folder}/{row}.flags").config.evaluation
-            printed = {measure for measure in table["paper"][row] if measure.startswith("robust")}
+            printed = {metric for metric in table["paper"][row] if metric.startswith("robust")}
             assert printed == {f"robust/pgd/{radius}" for radius in eval_config.attack_radii} and eval_config.attack == (
                 "autoattack",
                 "pgd",

@@ -46,7 +46,7 @@ def evaluate(folder, name, workdir, *arguments):
 
 
 def clean(evaluation):
-    return next(row["value"] for row in evaluation["rows"] if row["measure"] == "clean")
+    return next(row["value"] for row in evaluation["rows"] if row["metric"] == "clean")
 
 
 @pytest.mark.parametrize("declared", [(), ("--input_range=-1,1",)])

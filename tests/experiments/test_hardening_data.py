@@ -11,12 +11,12 @@ from PIL import Image
 from tf_robust import data, evaluation
 from tf_robust.configs import DataConfig
 from tf_robust.data.source import collect
-from tf_robust.data.subsets import three_ways
+from tf_robust.data.subsets import split_train_val_test
 from tf_robust.evaluation import model_evaluation
 from tf_robust.evaluation.evaluation_data import EvaluationData
 from tf_robust.hardening.config import HardenConfig
-from tf_robust.hardening.data import MOST_VALIDATION_IMAGES, parts_of, proof_data, validation_set
-from tf_robust.hardening.final_evaluation import Proof
+from tf_robust.hardening.data import MAX_VALIDATION_IMAGES, final_data, parts_of, validation_set
+from tf_robust.hardening.final_evaluation import FinalEvaluation
 from tf_robust.saved_models import loading
 from tf_robust.utils.progress import print_note
 
@@ -57,14 +57,14 @@ def splits(parts):
 @pytest.mark.parametrize("asked, images, subset", ((0, 20, 0), (5, 5, 5), (100, 20, 0)))
 def test_the_size_of_the_test_images_does_not_limit_a_shift(asked, images, subset):
     data_given = given(coded(20))
-    proof = Proof(
+    final = FinalEvaluation(
         None,
         dataclasses.replace(data_given, eval_config=dataclasses.replace(data_given.eval_config, evaluation_split="all", subset=asked)),
         HardenConfig(),
         "",
     )
-    assert (proof.images, proof.data.eval_config.subset) == (images, subset)
-    assert len(proof.data.evaluation_source()) == images
+    assert (final.images, final.data.eval_config.subset) == (images, subset)
+    assert len(final.data.evaluation_source()) == images
 
 
 def test_a_label_map_does_not_change_which_images_are_in_which_part(tmp_path):
@@ -97,7 +97,7 @@ def test_one_set_is_divided_70_15_15():
         assert np.abs(fractions - [0.5, 0.35, 0.15]).max() < 0.02
     assert numbers == {name: numbers_of(part) for name, part in splits(parts_of(given(source))).items()}
     assert numbers["test"] != list(range(680, 800))
-    assert set(numbers_of(three_ways(source, "test", 0.1))) < set(numbers["test"])  # of `evaluate`: none that was trained on
+    assert set(numbers_of(split_train_val_test(source, "test", 0.1))) < set(numbers["test"])  # of `evaluate`: none that was trained on
 
 
 def test_the_numbers_of_images_are_told():
@@ -167,7 +167,7 @@ def test_many_validation_images_are_a_fair_sample_of_the_classes():
     source = coded(5000, labels=np.repeat([0, 1, 2], [3000, 1500, 500]))
     parts = parts_of(given(coded(30)), source, coded(10))
     chosen = validation_set(parts, HardenConfig(target="blur_corruptions"), given(source))
-    assert len(chosen) == MOST_VALIDATION_IMAGES == 1000
+    assert len(chosen) == MAX_VALIDATION_IMAGES == 1000
     assert np.abs(np.bincount(chosen.labels) - [600, 300, 100]).max() <= 1
 
 
@@ -213,14 +213,14 @@ def test_with_adapt_a_third_of_the_shift_is_trained_on(night):
     assert "9 training, 8 validation and 8 test images" in parts.summary
 
 
-def test_the_proof_measures_the_test_half_of_the_shift(night, tmp_path):
+def test_the_final_evaluation_measures_the_test_half_of_the_shift(night, tmp_path):
     one = given(coded(60))
     parts = parts_of(one, config=HardenConfig(target=f"shift={night}"))
     model = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
     model.set_weights([np.outer(np.ones(48), [0, 0, 100 / 48]), np.array([-10, 0, -26])])  # owl if brighter than .26, else dog
     classifier = loading.classifier_of(model, loading.ModelInterface(check_inputs=False))
-    done = model_evaluation.evaluate(classifier, proof_data(parts, one), str(tmp_path), row="start", saved_model="")
-    values = {row["measure"]: row["value"] for row in done.content["rows"]}
+    done = model_evaluation.evaluate(classifier, final_data(parts, one), str(tmp_path), row="start", saved_model="")
+    values = {row["metric"]: row["value"] for row in done.content["rows"]}
     correct = []
     for path in parts.shift.test.paths:
         brightness = np.asarray(Image.open(path), float).mean() / 255
@@ -231,8 +231,8 @@ def test_the_proof_measures_the_test_half_of_the_shift(night, tmp_path):
 
 def test_a_shift_that_is_evaluated_already_is_replaced_by_its_test_half(night):
     one = dataclasses.replace(given(coded(60)), eval_config=evaluation.EvalConfig(evaluations=("clean",), shifts=(night,)))
-    proof = proof_data(parts_of(one, config=HardenConfig(target=f"shift={night}")), one)
-    assert proof.eval_config.shifts == (night,) and len(proof.shift_images[night]) == 12
+    final = final_data(parts_of(one, config=HardenConfig(target=f"shift={night}")), one)
+    assert final.eval_config.shifts == (night,) and len(final.shift_images[night]) == 12
 
 
 def test_a_shift_with_other_classes_or_too_few_images_is_refused(tmp_path):
@@ -268,7 +268,7 @@ def test_all_classes_of_the_model_compete_in_a_search_unless_masked(tmp_path, cl
     parts = parts_of(described)
     assert parts.train.num_classes == 7 and {one.class_mask for one in splits(parts).values()} == {mask}
     assert validation_set(parts, HardenConfig(target="blur_corruptions"), described).class_mask == mask
-    final = proof_data(parts, described)
+    final = final_data(parts, described)
     source = dataclasses.replace(final, eval_config=dataclasses.replace(final.eval_config, evaluation_split="all")).evaluation_source()
     assert source.class_mask == mask and source.paths == parts.test.paths
     np.testing.assert_array_equal(source.read_labels(), parts.test.read_labels())

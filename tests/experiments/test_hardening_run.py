@@ -1,4 +1,4 @@
-"""Hardening from a model and data to a delivered model and its proof, on small images of stripes."""
+"""Hardening from a model and data to a delivered model and its final evaluation, on small images of stripes."""
 
 import dataclasses
 import json
@@ -125,7 +125,7 @@ def test_the_delivered_file_is_the_model_that_was_proved(hardened, tmp_path):
     test = result.evaluations[1]["rows"]
     again = tfr.evaluate(copy, data=(images, labels), input_range="0,255", evaluations="clean")
     assert again.values["clean"] == np.mean(expected.argmax(axis=1) == labels)
-    assert [row["measure"] for row in test][:1] == ["clean"]
+    assert [row["metric"] for row in test][:1] == ["clean"]
 
 
 def test_report_and_card(hardened, tmp_path):
@@ -171,10 +171,10 @@ def test_a_keras_model_in_memory_is_not_changed(start):
 
 
 @pytest.mark.slow
-def test_a_saved_model_stays_one_and_its_card_has_the_new_measures(start, tmp_path, monkeypatch):
+def test_a_saved_model_stays_one_and_its_card_has_the_new_metrics(start, tmp_path, monkeypatch):
     monkeypatch.setattr("tf_robust.hardening.harden.choose", helpful)
     keras.saving.load_model(start, compile=False).export(str(tmp_path / "exported"), verbose=False)
-    (tmp_path / "exported" / "card.json").write_text(json.dumps({"rows": [{"measure": "old"}], "label_set": "stripes"}))
+    (tmp_path / "exported" / "card.json").write_text(json.dumps({"rows": [{"metric": "old"}], "label_set": "stripes"}))
     result = tfr.harden(str(tmp_path / "exported"), folder=str(tmp_path / "work"), **FEW_STEPS)
     assert result.changed and not result.recipe
     path = str(tmp_path / "work" / "hardened")
@@ -198,7 +198,7 @@ def test_nothing_helps_leaves_the_model_as_it_was(start, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_interrupted_the_best_so_far_is_written_without_a_proof_and_the_same_call_resumes(start, tmp_path, monkeypatch):
+def test_interrupted_the_best_so_far_is_written_without_a_final_evaluation_and_the_same_call_resumes(start, tmp_path, monkeypatch):
     run = Search._rung
 
     def interrupted(self, rung, candidates):
@@ -248,7 +248,7 @@ def test_the_command_line(start, tmp_path, capsys):
     assert code == (0 if "Model:  " in printed else 1)
     for text in ("training, 180 validation and 180 test images", "Breaks it most", "Budget of the search: 240steps", "Rung 3", "Report: "):
         assert text in printed, text
-    assert {"harden.html", "harden.json", "figures", "proof", "trials"} <= set(os.listdir(tmp_path / "work"))
+    assert {"harden.html", "harden.json", "figures", "final_evaluation", "trials"} <= set(os.listdir(tmp_path / "work"))
     assert ("minus that of the control: " in printed) <= ("Model:  " in printed)
     assert ("Model:  " in printed) == os.path.exists(tmp_path / "work" / "hardened.keras") == ("Measured on: " in printed)
 
@@ -280,8 +280,8 @@ def test_the_images_that_a_hardened_model_was_not_trained_on_are_recorded(start,
     card = load_classifier(tmp_path / "hardened.keras").card
     assert fraction_not_trained_on(card, "mnist") == 0.1 and load_classifier(tmp_path / "other.keras").card == {}
     assert fraction_held_out(dataclasses.replace(given, config=DataConfig(data="digits")), plain, test=object()) == 0.15
-    unsplit = dataclasses.replace(given, config=DataConfig(data=f"npz:{tmp_path}/any.npz"))
-    assert fraction_held_out(unsplit, plain, test=object()) is None
+    no_splits = dataclasses.replace(given, config=DataConfig(data=f"npz:{tmp_path}/any.npz"))
+    assert fraction_held_out(no_splits, plain, test=object()) is None
 
 
 @pytest.mark.parametrize("kind", ["keras", "saved_model"])
@@ -294,12 +294,12 @@ def test_the_data_of_the_start_and_of_the_search_are_recorded(start, tmp_path, k
         (tmp_path / "harden.json").write_text(json.dumps(record))
     else:
         path.mkdir()
-        of_start = {"data": "a", "flags": {"validation_fraction": "0.1"}, "rows": [1], "confidence": {"threshold": 0.5}, "undivided": {}}
+        of_start = {"data": "a", "flags": {"validation_fraction": "0.1"}, "rows": [1], "confidence": {"threshold": 0.5}, "division": {}}
         (path / "card.json").write_text(json.dumps(of_start))
         search = types.SimpleNamespace(trained_on=[first, second, third], **record)
         hardened = Hardened(types.SimpleNamespace(), search, [], HardenConfig(), ["Chosen"])
         hardened.update_card(str(path))
-        assert not {"confidence", "undivided"} & {*json.loads((path / "card.json").read_text())}
+        assert not {"confidence", "division"} & {*json.loads((path / "card.json").read_text())}
     card = read_card(str(path))
     assert card["data"] == card_files.training_data(str(path)) == "b" and card.get("rows", []) == []
     assert [one["data"] for one in card_files.trainings(card)] == ["a", "b", "c"]
@@ -311,7 +311,7 @@ def test_changed_data_of_a_hardened_model_are_refused_and_unknown_parts_are_note
     np.savez(tmp_path / "a.npz", images=images, labels=labels)
     name = f"npz:{tmp_path}/a.npz"
     config = DataConfig(data=name)
-    card = {"trained_on": [{"data": name, "validation_fraction": 0.15, "undivided": data.describe_undivided(name)}]}
+    card = {"trained_on": [{"data": name, "validation_fraction": 0.15, "division": data.describe_division(name)}]}
     assert with_validation_of_card(card, "m.keras", config).validation_fraction == 0.15
     given = EvaluationData(config, EvalConfig())
     assert with_default_split(given, card).eval_config.evaluation_split == "test"
@@ -332,13 +332,13 @@ def test_changed_data_of_a_hardened_model_are_refused_and_unknown_parts_are_note
         ({"target": "adversarial", "attack_norm": "l2", "attack_radius": 0.5}, "clean", ("linf_4/255",), ("l2_0.5",)),
     ],
 )
-def test_the_proof_attacks_with_the_radius_of_the_target(config, evaluations, radii, expected):
+def test_the_final_evaluation_attacks_with_the_radius_of_the_target(config, evaluations, radii, expected):
     chosen = EvalConfig(evaluations=tuple(evaluations.split(",")), attack_radii=radii)
     found = final_evaluation._with_target(chosen, HardenConfig(**config))
     assert found.attack_radii == expected and found.evaluations == ("clean", "adversarial")
 
 
-def test_the_proof_measures_the_target():
+def test_the_final_evaluation_measures_the_target():
     for target, evaluation in (("noise", "noise"), ("corruptions", "corruptions"), ("blur_corruptions", "corruptions")):
         found = final_evaluation._with_target(EvalConfig(evaluations=("clean",)), HardenConfig(target=target))
         assert found.evaluations == ("clean", evaluation)

@@ -3,8 +3,8 @@
 from tf_robust.runs.locations import with_distinct_rows
 
 
-def one(folder, measures, row="model", model="/m/model.keras", seed=0, **fields):
-    rows = [{"measure": measure} for measure in measures]
+def one(folder, metrics, row="model", model="/m/model.keras", seed=0, **fields):
+    rows = [{"metric": metric} for metric in metrics]
     return {"row": row, "seed": seed, "data": "d", "split": "test", "saved_model": model, "measured_in": folder, "rows": rows, **fields}
 
 
@@ -19,7 +19,7 @@ def test_evaluations_of_one_model_have_the_names_of_their_folders():
         "model (a/formats/keras)",
         "model (b/formats/keras)",
     ]
-    assert names(attacked, one("runs/noise", ["un"])) == ["model", "model"]  # one row: no measure twice
+    assert names(attacked, one("runs/noise", ["un"])) == ["model", "model"]  # one row: no metric twice
     adapted = one("runs/adapted", ["adapted/clean"], card={"adaptation": {}})
     assert names(attacked, calibrated, adapted) == ["model (attacked)", "model (calibrated)", "model, adapted"]
 

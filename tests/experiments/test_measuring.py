@@ -12,10 +12,10 @@ from tf_robust.report.evaluated_model import EvaluatedModel
 
 def evaluation(folder, values, **measuring_options):
     """An evaluation with values and intervals of ±0.01."""
-    rows = [{"measure": name, "value": value, "count": 100, "low": value - 0.01, "high": value + 0.01} for name, value in values.items()]
+    rows = [{"metric": name, "value": value, "count": 100, "low": value - 0.01, "high": value + 0.01} for name, value in values.items()]
     names = {"row": "one", "seed": 0, "method": "m", "data": "digits", "model": "m", "split": "test", "commit": "c", "saved_model": "one"}
     options = {"evaluations": ["clean"], "evaluation_split": "test", "subset": 0, **measuring_options}
-    return {**names, "rows": rows, "measuring": options, "measured_in": str(folder)}
+    return {**names, "rows": rows, "options": options, "measured_in": str(folder)}
 
 
 def losses(measured, baseline):
@@ -33,9 +33,7 @@ def test_single_corruptions_are_compared_where_no_mean_was_measured(tmp_path):
 
 def test_main_measures_that_the_model_lacks_are_an_error(tmp_path):
     baseline = evaluation(tmp_path, {"clean": 0.8, "corruptions/fog": 0.7, "un": 0.5, "deployed/bytes": 9.0})
-    with pytest.raises(
-        ValueError, match="Expected the main measures of one .*Received: the model lacks corruptions/fog, un. Try: the same"
-    ):
+    with pytest.raises(ValueError, match="Expected the main metrics of one .*Received: the model lacks corruptions/fog, un. Try: the same"):
         losses(evaluation(tmp_path, {"clean": 0.8, "nun": 0.4}), baseline)
     with pytest.raises(ValueError, match="Received: the baseline has none"):
         losses(baseline, evaluation(tmp_path, {}))

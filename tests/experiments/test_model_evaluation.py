@@ -64,15 +64,15 @@ def test_the_members_of_autoattack_and_its_warnings_are_recorded(softmax, tmp_pa
     done = model_evaluation.evaluate(classifier, data, str(tmp_path), row="softmax", saved_model=softmax)
     write_json(str(tmp_path / "evaluation.json"), done.content)
     read = evaluation.read_evaluation(str(tmp_path / "evaluation.json"))  # by its schema
-    (measure, attacked), *others = read["attacks"].items()
-    after, values = attacked["accuracy_after"], {row["measure"]: row["value"] for row in read["rows"]}
-    assert measure == "robust/linf_0.02" and not others and list(after) == ["clean", "apgd_ce", "apgd_t", "fab_t", "square"]
+    (metric, attacked), *others = read["attacks"].items()
+    after, values = attacked["accuracy_after"], {row["metric"]: row["value"] for row in read["rows"]}
+    assert metric == "robust/linf_0.02" and not others and list(after) == ["clean", "apgd_ce", "apgd_t", "fab_t", "square"]
     images, labels = evaluation.first_images(done.source, 20)
     assert after["clean"] == pytest.approx(np.mean(classifier(images).numpy().argmax(axis=1) == labels)) and after["clean"] > 0
-    assert after["square"] == values[measure] < after["clean"] and list(after.values()) == sorted(after.values(), reverse=True)
+    assert after["square"] == values[metric] < after["clean"] and list(after.values()) == sorted(after.values(), reverse=True)
     assert any("look like probabilities" in warning for warning in attacked["warnings"])
     records = {record["set"]: record for record in evaluation.read_records(str(tmp_path / "measured.jsonl"))}
-    assert {name: count / 20 for name, count in records[measure]["correct_after"].items()} == after
+    assert {name: count / 20 for name, count in records[metric]["correct_after"].items()} == after
 
 
 def test_data_in_memory_are_evaluated_as_a_whole_unless_a_split_is_chosen(softmax, tmp_path):
@@ -100,8 +100,8 @@ def test_shifts_are_resumed_and_measured_again_if_their_images_change(softmax, t
     def measured():
         lines.clear()
         done = model_evaluation.evaluate(classifier, data, str(tmp_path), row="softmax", saved_model=softmax, log=lines.append)
-        assert [one["measure"] for one in done.content["rows"]] == ["clean", "shift/night", "shift/fog"]
-        assert done.content["measuring"]["shifts"] == list(config.shifts)
+        assert [one["metric"] for one in done.content["rows"]] == ["clean", "shift/night", "shift/fog"]
+        assert done.content["options"]["shifts"] == list(config.shifts)
         return [line.split()[0] for line in lines]
 
     save_shift(tmp_path / "night.npz", 10)
@@ -124,7 +124,7 @@ def test_two_models_are_compared_on_the_images_of_a_shift(softmax, tmp_path):
     assert [result.values["shift/night"] for result in results] == [0.75, 0.25]
     first, second = ({**result.evaluation, "row": row, "measured_in": result.folder} for result, row in zip(results, "ab"))
     table = report.aggregate([first, second], baseline="a", per_image=evaluation.PerImage(lambda one: one["measured_in"]))
-    (entry,) = [entry for entry in table["rows"] if entry["row"] == "b" and entry["measure"] == "shift/night"]
+    (entry,) = [entry for entry in table["rows"] if entry["row"] == "b" and entry["metric"] == "shift/night"]
     assert entry["difference"]["mean"] == -0.5 and entry["difference"]["images"]["p"] == pytest.approx(binomtest(5, 20).pvalue)
     other = api.evaluate(constant(3), data="digits", evaluations="clean", subset=20, shifts={"night": (images // 2, [3] * 20)})
     with pytest.raises(ValueError, match="Expected 'shift/night' to be measured in one way.*shift.fingerprint"):

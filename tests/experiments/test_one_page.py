@@ -58,9 +58,9 @@ def test_the_page_has_every_part(page):
     text = (page / "page" / "report.md").read_text("utf-8")
     headings = ("Test-time adaptation", "Attacks, member by member", "Confidence on clean and corrupted images", "Images of other classes")
     assert [heading for heading in headings if f"## {heading}" not in text] == []
-    values = {(one["row"], one["measure"]): one["mean"] for one in read(page / "page" / "results.json")["rows"]}
+    values = {(one["row"], one["metric"]): one["mean"] for one in read(page / "page" / "results.json")["rows"]}
     for row in ("savedmodel", "tflite_int8"):
-        for measure in (
+        for metric in (
             "deployed/bytes",
             "calibrated/ece",
             "conformal/size",
@@ -68,8 +68,8 @@ def test_the_page_has_every_part(page):
             "robust/square/linf_0.02",
             "certified/l2_0.1",
         ):
-            assert (row, measure) in values
-    assert "robust/linf_0.02" in [measure for row, measure in values if row == "savedmodel"]
+            assert (row, metric) in values
+    assert "robust/linf_0.02" in [metric for row, metric in values if row == "savedmodel"]
     assert ("small, adapted", "adapted/clean") in values and ("small, adapted", "clean") not in values
     assert text.startswith("# ") and text.splitlines()[0].endswith("small.keras on digits")
     drawn = {file.stem for file in (page / "page" / "figures").iterdir()}
@@ -91,7 +91,7 @@ def test_what_needs_gradients_is_left_out_of_files_without_them(page):
     int8, plain = (read(page / "formats" / name / "evaluation.json") for name in ("tflite_int8", "savedmodel"))
     assert int8["notes"][0] == note and "Square alone can overstate" in int8["notes"][1]
     assert len(int8["notes"]) == 2 and plain["notes"] == [] and int8["model"] == plain["model"] == "small.keras"
-    without = {row["measure"] for row in plain["rows"]} - {row["measure"] for row in int8["rows"]}
+    without = {row["metric"] for row in plain["rows"]} - {row["metric"] for row in int8["rows"]}
     nearest = {"ood/dark/knn/auroc", "ood/dark/knn/fpr95"} & without  # the float file has an embedding, the other has none
     assert without - nearest == {"robust/linf_0.02", "fgsm/linf_0.02", "distance/plb_l2", "smoothed/pgd/l2_0.1"}
     for report in ("page/report.md", "page/report.html", "formats/report.md"):

@@ -24,10 +24,10 @@ def test_the_measure_is_that_of_the_evaluation(name, network, source):
     config = TrainConfig(select=name, select_images=30)
     chosen = selection.selection_of(config, QUICK, source(30), source())
     model = network()
-    value = chosen.measure(model)
+    value = chosen.score(model)
     options = dataclasses.replace(QUICK, evaluations=find_metric(name).metric.evaluations, attack_checks=False)
-    measures = evaluation.evaluate(lambda images: model(images, training=False)["logits"], source(30), source(), options, lambda _: None)
-    expected = {str(measure): measure.value for measure in measures}
+    metrics = evaluation.evaluate(lambda images: model(images, training=False)["logits"], source(30), source(), options, lambda _: None)
+    expected = {str(metric): metric.value for metric in metrics}
     assert value == pytest.approx(expected[name], abs=1e-6)
     assert chosen.sign == (-1.0 if name == "calibration/nll" else 1.0)
 
@@ -43,7 +43,7 @@ def test_other_evaluations_of_the_run_do_not_matter(network, source):
 def test_a_run_exports_the_weights_of_the_epoch_it_selected(tmp_path, monkeypatch):
     kept = {}
 
-    def measure(wanted, *_):
+    def metric(wanted, *_):
         values = iter([0.2, 0.9, 0.4, 0.3])
 
         def next_value(network):
@@ -52,7 +52,7 @@ def test_a_run_exports_the_weights_of_the_epoch_it_selected(tmp_path, monkeypatc
 
         return next_value
 
-    monkeypatch.setattr(selection, "_measure", measure)
+    monkeypatch.setattr(selection, "_score_of", metric)
     run = run_of("cross_entropy", select="un", ema=0.5, class_weights="balanced", sampling="balanced", early_stopping=2)
     result = run.train(str(tmp_path))
     assert result.selected_epoch == 2 and result.steps == 4
@@ -80,7 +80,7 @@ def test_bad_selections_are_refused_before_training(network, source):
 
     assert select() is None
     assert select(early_stopping=3).name == "clean"
-    with pytest.raises(ValueError, match="Expected select to name a measure, of: clean, .* Received: 'accuracy'"):
+    with pytest.raises(ValueError, match="Expected select to name a metric, of: clean, .* Received: 'accuracy'"):
         select(select="accuracy")
     with pytest.raises(ValueError, match="Received: 'corruptions/smoke'"):
         select(select="corruptions/smoke")

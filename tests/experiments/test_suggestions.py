@@ -67,10 +67,10 @@ def trained(flags, tmp_path_factory):
 
 def test_commands_after_a_run(trained, flags, capsys):
     run, text = trained
-    main(*command_for("measure more of a model", text), "--evaluations=clean,noise")  # attacks take long
+    main(*command_for("evaluate more of a model", text), "--evaluations=clean,noise")  # attacks take long
     measured, before = read(run, "measured", "evaluation.json"), read(run, "evaluation.json")
     assert measured["rows"][0] == before["rows"][0] and measured["card"]["data"] == before["card"]["data"]
-    assert measured["rows"][0]["count"] == 6 and {row["measure"] for row in measured["rows"]} == {"clean", "un", "nun"}
+    assert measured["rows"][0]["count"] == 6 and {row["metric"] for row in measured["rows"]} == {"clean", "un", "nun"}
     main(*printed(capsys, "compare it with the others in its folder"), f"--workdir={run}/compared")
     assert os.path.exists(os.path.join(run, "compared", "report.html"))
 
@@ -80,7 +80,7 @@ def test_commands_after_writing_a_corrupted_set(trained, flags, tmp_path, capsys
     words = printed(capsys, "evaluate a model on it")
     main(*[trained[0] if word == "MODEL" else word for word in words], f"--workdir={tmp_path}/measured")
     found = read(tmp_path, "measured", "evaluation.json")
-    assert {"clean", "corruptions/contrast"} <= {row["measure"] for row in found["rows"]} and found["rows"][0]["count"] == 6
+    assert {"clean", "corruptions/contrast"} <= {row["metric"] for row in found["rows"]} and found["rows"][0]["count"] == 6
 
 
 def test_commands_after_training(flags, tmp_path, capsys):

@@ -30,9 +30,9 @@ def test_the_printed_average_is_the_mean_over_twelve_suites():
     assert len(means.suites) == 12
     printed, twelve = means.paper(means.suites), {}
     for row in means.table["rows"]:
-        for measure in ("clean", "robust/pgd"):
-            twelve[row, measure] = np.mean(
-                [means.suites[name]["paper"][row][chosen[measure]][0] for name, chosen in means.table["suites"].items()]
+        for metric in ("clean", "robust/pgd"):
+            twelve[row, metric] = np.mean(
+                [means.suites[name]["paper"][row][chosen[metric]][0] for name, chosen in means.table["suites"].items()]
             )
     odd = {key for key, value in twelve.items() if abs(value - printed[key[0]][key[1]][0]) > 0.00006}
     assert odd == {("moco_v2_sr", "clean")} and twelve["moco_v2_sr", "clean"] == pytest.approx(0.7790, abs=1e-4)  # as the notes say
@@ -66,7 +66,7 @@ def runs(tmp_path):
                 os.makedirs(folder)
                 right = values[group, row, seed] = [random.rand(count) < chance + 0.2 * number for chance in (0.7, 0.3)]
                 card = {
-                    "data": {"name": dataset, "split": "test", "pictures": count, "fingerprint": group, "picture_shape": [8, 8, 1]},
+                    "data": {"name": dataset, "split": "test", "num_images": count, "fingerprint": group, "image_shape": [8, 8, 1]},
                     "robust_pgd": {"seed": 15},
                 }
                 sets = dict(zip(("clean", f"robust/pgd/l2_{number_of(group)}"), right))
@@ -80,7 +80,7 @@ def runs(tmp_path):
                     for name, bits in sets.items()
                 ]
                 (folder / "measured.jsonl").write_text("".join(json.dumps({**r, "crc32": recording._crc32(r)}) + "\n" for r in records))
-                rows = [evaluation.parse_measure(name).with_accuracy(int(bits.sum()), count).to_json() for name, bits in sets.items()]
+                rows = [evaluation.parse_metric(name).with_accuracy(int(bits.sum()), count).to_json() for name, bits in sets.items()]
                 (folder / "evaluation.json").write_text(
                     json.dumps(
                         {
@@ -123,17 +123,17 @@ def number_of(suite):
 def test_a_report_over_suites_has_their_means_and_those_of_the_paper(runs, tmp_path, capsys):
     folder, values = runs
     main("report", f"--suite={folder}", f"{tmp_path}/runs/*/*/*", f"--workdir={tmp_path}/out")
-    entries = {(e["row"], e["measure"]): e for e in read(tmp_path / "out" / "results.json")["rows"]}
-    for (row, measure), entry in entries.items():
-        place = ("clean", "robust/pgd").index(measure)
+    entries = {(e["row"], e["metric"]): e for e in read(tmp_path / "out" / "results.json")["rows"]}
+    for (row, metric), entry in entries.items():
+        place = ("clean", "robust/pgd").index(metric)
         expected = [np.mean([values[suite, row, seed][place].mean() for suite in "ab"]) for seed in entry["seeds"]]
         np.testing.assert_allclose(entry["values"], expected)
         assert entry["seeds"] == ([0] if row == "half" else [0, 1])
-    assert set(entries) == {(row, measure) for row in ("plain", "better", "half") for measure in ("clean", "robust/pgd")}
+    assert set(entries) == {(row, metric) for row in ("plain", "better", "half") for metric in ("clean", "robust/pgd")}
     assert entries["better", "clean"]["paper"] == [0.81, None] and entries["plain", "clean"]["paper"] is None
     said = capsys.readouterr().out
     assert "half, seed 1, is excluded: it was not measured in b." in said and "Mean of two" in said
-    own = {(e["row"], e["measure"]): e["paper"] for e in read(tmp_path / "out" / "b" / "results.json")["rows"]}
+    own = {(e["row"], e["metric"]): e["paper"] for e in read(tmp_path / "out" / "b" / "results.json")["rows"]}
     assert own["better", "clean"] == [0.7, None] and own["plain", "clean"] == [0.8, None]
     half = entries["half", "clean"]["difference"]  # one seed: the means of two independent suites
     errors = [np.var(values[s, "half", 0][0].astype(int) - values[s, "plain", 0][0].astype(int)) / n for s, n in (("a", 60), ("b", 90))]
@@ -144,7 +144,7 @@ def test_a_report_over_suites_has_their_means_and_those_of_the_paper(runs, tmp_p
 def test_with_fewer_suites_the_mean_of_the_paper_is_over_these(runs, tmp_path, capsys):
     folder, _ = runs
     main("report", f"--suite={folder}", f"{tmp_path}/runs/a/*/*", f"--workdir={tmp_path}/out")
-    entries = {(e["row"], e["measure"]): e for e in read(tmp_path / "out" / "results.json")["rows"]}
+    entries = {(e["row"], e["metric"]): e for e in read(tmp_path / "out" / "results.json")["rows"]}
     assert entries["better", "clean"]["paper"] is None  # the suite prints `clean`, the mean takes `clean/per_class`
     assert "The mean is over 1 of 2 data sets" in capsys.readouterr().out
     with pytest.raises(ValueError, match="averages over a, b. Try: tf-robust suite"):
@@ -168,7 +168,7 @@ def test_the_standard_error_is_that_of_independent_suites():
     parts = {"a": random.rand(40), "b": random.rand(90) / 3}
     means = suite_means.SuiteMeans.__new__(suite_means.SuiteMeans)
     means.table = {"suites": {name: {"m": "m"} for name in parts}}
-    one = {"parts": {name: {"rows": [{"measure": "m"}], "name": name} for name in parts}}
+    one = {"parts": {name: {"rows": [{"metric": "m"}], "name": name} for name in parts}}
     _, values = means.per_image(lambda part, _: ("digest", parts[part["name"]]))(one, "m")
     found = metrics.paired_difference(values, np.zeros(130))
     expected = np.sqrt(sum(part.var() / len(part) for part in parts.values())) / 2

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tf_robust import api, data, evaluation, report
 from tf_robust.cli import checks
-from tf_robust.evaluation.measure import describe
+from tf_robust.evaluation.metric_value import describe
 from tf_robust.evaluation.surrogates import load_surrogate
 from tf_robust.saved_models import loading
 
@@ -70,14 +70,14 @@ def transferred_by_hand(model, surrogate):
 def test_transferred_attacks_are_those_of_the_surrogate_on_the_model(matrices, tmp_path, capsys):
     model, surrogate = without_gradients(matrices[0]), differentiable(matrices[1])
     result = api.evaluate(model, surrogate=surrogate, **OPTIONS)
-    measure = f"robust/transfer/linf_{RADIUS}"
+    metric = f"robust/transfer/linf_{RADIUS}"
     assert f"robust/square/linf_{RADIUS}" in result.values and f"robust/linf_{RADIUS}" not in result.values
-    assert result.values[measure] == pytest.approx(transferred_by_hand(model, surrogate), abs=1 / SUBSET)
-    assert result.values[measure] < result.values["clean"] - 0.1
+    assert result.values[metric] == pytest.approx(transferred_by_hand(model, surrogate), abs=1 / SUBSET)
+    assert result.values[metric] < result.values["clean"] - 0.1
     assert "attacks are transferred from" in capsys.readouterr().out
     page = result.report(str(tmp_path / "report.html"))
     assert "Their accuracies are not white-box" in open(page, encoding="utf-8").read()
-    described = describe(measure)
+    described = describe(metric)
     assert "not a white-box attack" in described.meaning and described.name == f"Transferred PGD attack, L∞ radius {RADIUS}"
 
 

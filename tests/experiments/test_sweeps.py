@@ -66,14 +66,14 @@ def test_invalid_sweeps_raise(text, said):
 
 
 def found(row, seed, clean, flips):
-    return {"row": row, "seed": seed, "rows": [{"measure": "clean", "value": clean}, {"measure": "flips/mean", "value": flips}]}
+    return {"row": row, "seed": seed, "rows": [{"metric": "clean", "value": clean}, {"metric": "flips/mean", "value": flips}]}
 
 
 def test_the_best_row_has_the_best_mean_over_seeds():
     evaluations = [found("a", 0, 0.9, 0.2), found("a", 1, 0.1, 0.2), found("b", 0, 0.6, 0.3), found("b", 1, 0.6, 0.3)]
     assert best(evaluations)[0] == ["b"] and best(evaluations, "flips/mean")[0] == ["a"]
     assert "Chosen of 2 by clean on validation images, means over 2 seeds: b (0.6000). Its" in best(evaluations)[1]
-    with pytest.raises(ValueError, match="measure to choose by"):
+    with pytest.raises(ValueError, match="metric to choose by"):
         best(evaluations, "un")
     level = best([*evaluations, found("c", 0, 0.6, 0.2), found("c", 1, 0.6, 0.2)])[1]
     assert "on validation images, means over 2 seeds: b (0.6000). Level with it: c; the first is chosen. Its" in level
@@ -179,12 +179,12 @@ def test_trainings_behind_the_others_are_pruned_and_failures_are_trials(storage,
                     except TrainingStopped:  # which trackers distinguish from failures
                         stopped.append(self.point)
                         raise
-            return {"rows": [{"measure": "clean", "value": accuracy}]}
+            return {"rows": [{"metric": "clean", "value": accuracy}]}
 
     stopped = []
     axes = {"x": search_space.Range(0.0, 1.0, log=False, integer=False)}
     by_noise = SampledSweep(axes, ("un",), lambda point: [FakeRun(point)], lambda run: "", trials=20, seed=3, epochs=9, flags={})
-    with pytest.raises(ValueError, match="Unknown measure"):  # after a training that was not pruned
+    with pytest.raises(ValueError, match="Unknown metric"):  # after a training that was not pruned
         by_noise.complete(storage, "noise")
     first = optuna.load_study(study_name="noise", storage=storage).get_trials()
     assert first and not any(trial.intermediate_values for trial in first)
@@ -217,7 +217,7 @@ def test_interrupted_trials_are_resumed_with_their_point(storage, monkeypatch, c
             begun.append(self.point["x"])
             if len(begun) == 2:
                 raise KeyboardInterrupt
-            return {"rows": [{"measure": "clean", "value": 0.5}]}
+            return {"rows": [{"metric": "clean", "value": 0.5}]}
 
     axes = {"x": search_space.Range(0, 1000, log=False, integer=True)}
     three = SampledSweep(axes, ("clean",), lambda point: [FakeRun(point)], lambda run: "", trials=3, seed=3, epochs=1, flags={})
@@ -253,7 +253,7 @@ class Run:
         while not os.path.exists(folder + ".begun"):
             time.sleep(0.1)
         time.sleep(0.3)
-        return {"rows": [{"measure": "un", "value": float(self.point["x"])}]}
+        return {"rows": [{"metric": "un", "value": float(self.point["x"])}]}
 
 axes = {"x": search_space.Range(0, 10_000, log=False, integer=True)}
 folder_of = lambda run: run.point["x"]
@@ -284,7 +284,7 @@ def test_processes_share_the_trials_including_those_of_a_killed_process(storage,
 
 def test_an_unknown_measure_ends_the_sweep(tmp_path):
     pytest.importorskip("optuna")
-    with pytest.raises(ValueError, match="Unknown measure in --sweep_metric: 'nan'.*clean"):
+    with pytest.raises(ValueError, match="Unknown metric in --sweep_metric: 'nan'.*clean"):
         sweep(str(tmp_path / "unknown"), "--trials=4", "--epochs=1", "--sweep_metric=nan")
     assert not os.path.exists(tmp_path / "unknown")
 

@@ -169,12 +169,12 @@ def test_an_mlflow_server_has_parameters_curves_results_and_files(server, tmp_pa
     assert run.info.status == "FINISHED" and run.data.params["epochs"] == "2" and len(run.data.params) > 30
     history = json.loads((tmp_path / "row" / "history.json").read_text())
     assert [metric.value for metric in client.get_metric_history(run_id, "val_accuracy")] == [epoch["val_accuracy"] for epoch in history]
-    (clean,) = (row["value"] for row in read_json(str(tmp_path / "row" / "evaluation.json"))["rows"] if row["measure"] == "clean")
+    (clean,) = (row["value"] for row in read_json(str(tmp_path / "row" / "evaluation.json"))["rows"] if row["metric"] == "clean")
     assert run.data.metrics["clean"] == clean
     names = {file.path for file in client.list_artifacts(run_id)}
     assert names >= {"evaluation.json", "report.html", "figures", "saved_model"}
     with tracking.tracked(["mlflow"], str(tmp_path / "row"), "a", "b", {"epochs": "another"}) as trackers:  # resumed
-        trackers.results([{"measure": "class/crane, bird", "value": 0.5}, {"measure": "none", "value": None}])
+        trackers.results([{"metric": "class/crane, bird", "value": 0.5}, {"metric": "none", "value": None}])
     assert (
         client.get_run(run_id).data.metrics[tracking.accepted_name("class/crane, bird")] == 0.5
         and client.get_run(run_id).info.status == "FINISHED"

@@ -49,7 +49,8 @@ def test_a_clear_gain_helps():
 
 
 def _search_without_gain(random, images=400, recipes=8):
-    """Returns the start, the points of trials and those of the frontier of a search in which no model differs from the start in truth.
+    """Returns the initial model, the points of trials and those of the frontier of a search in which no model differs from the initial
+    model in truth.
 
     An image's version is classified correctly if its margin, mu plus a normal z, is positive. A model replaces a part of z by noise of its
     own, which it shares with the other models of its recipe, so that the distribution of the margin stays the same.

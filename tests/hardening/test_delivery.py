@@ -1,4 +1,4 @@
-"""A delivered model computes what the hardened one in memory does, and has the kind, signatures and preprocessing of the start."""
+"""A delivered model computes what the hardened one in memory does, and has the kind, signatures and preprocessing of the initial model."""
 
 import errno
 import os
@@ -162,7 +162,7 @@ def test_assets_are_delivered(tmp_path):
     [
         ("memory", "robust.h5", r"Expected a path that ends with .keras.*Received: .*robust.h5. Try: .*robust.keras"),
         ("memory", "robust.onnx", r"Expected a path that ends with .keras"),
-        ("ours", "robust.keras", r"Expected a folder: the start is a SavedModel. Received: .*robust.keras. Try: .*robust$"),
+        ("ours", "robust.keras", r"Expected a folder: the initial model is a SavedModel. Received: .*robust.keras. Try: .*robust$"),
     ],
 )
 def test_a_wrong_suffix(tmp_path, saved, name, given, message):

@@ -118,7 +118,7 @@ def test_a_rare_class_is_left_out(images):
 
 
 def test_the_number_of_images_and_of_passes_is_limited(images, monkeypatch):
-    monkeypatch.setattr(diagnosis, "MOST_IMAGES", 30)
+    monkeypatch.setattr(diagnosis, "MAX_IMAGES", 30)
     monkeypatch.setattr(diagnosis, "ATTACKED_IMAGES", 6)
     monkeypatch.setattr(target, "BATCH", 30)
     passes = []

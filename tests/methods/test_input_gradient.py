@@ -91,13 +91,13 @@ def test_both_forms_agree(network, source):
 @pytest.mark.slow
 def test_the_penalty_makes_gradients_smaller(network, source):
     plain, penalized = build("cross_entropy", network()), build("input_gradient", network(), weight=10.0)
-    measure, last = build("input_gradient", network(), weight=2.0), next(batches(source(), 1))
+    metric, last = build("input_gradient", network(), weight=2.0), next(batches(source(), 1))
     sizes = []
     for method in (plain, penalized):
         for batch in batches(source(), 12):
             method.train_step(batch)
-        measure.classifier.set_weights(weights(method))
-        sizes.append(terms(measure, last)["input_gradient"].mean())
+        metric.classifier.set_weights(weights(method))
+        sizes.append(terms(metric, last)["input_gradient"].mean())
     assert sizes[1] < 0.7 * sizes[0]
 
 

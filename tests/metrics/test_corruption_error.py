@@ -91,8 +91,8 @@ def relative(errors, reference="alexnet"):
     return metrics.relative_mean_corruption_error(errors, 0.4, reference)
 
 
-@pytest.mark.parametrize("measure", [metrics.mean_corruption_error, relative])
-def test_bad_errors_are_named(measure):
+@pytest.mark.parametrize("metric", [metrics.mean_corruption_error, relative])
+def test_bad_errors_are_named(metric):
     without = {name: row for name, row in OWN.items() if name != "fog"}
     for errors, message in [
         (without, r"exactly these 15: .* Received: 14; missing: \['fog'\], not among them: \[\]"),
@@ -105,11 +105,11 @@ def test_bad_errors_are_named(measure):
         ({**OWN, "fog": [0.5, np.nan, 0.5, 0.5, 0.5]}, "finite errors of 'fog'"),
     ]:
         with pytest.raises(ValueError, match=message):
-            measure(errors)
+            metric(errors)
     with pytest.raises(ValueError, match="Unknown reference for imagenet_c: 'alexnt'. Did you mean 'alexnet'?"):
-        measure(OWN, reference="alexnt")
+        metric(OWN, reference="alexnt")
     with pytest.raises(ValueError, match="Received: None. .* CIFAR .* report the mean error over the 15 corruptions"):
-        measure(OWN, reference=None)
+        metric(OWN, reference=None)
 
 
 def test_a_clean_error_is_a_fraction():

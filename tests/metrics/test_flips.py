@@ -124,9 +124,9 @@ def test_bad_flips_are_named():
         (np.nan, "finite flip probability of 'tilt'"),
         ([0.1], r"one flip probability of 'tilt'. Received shape: \(1,\)"),
     ]:
-        for measure in (metrics.mean_flip_rate, metrics.mean_flip_probability):
+        for metric in (metrics.mean_flip_rate, metrics.mean_flip_probability):
             with pytest.raises(ValueError, match=message):
-                measure({**TEN, "tilt": bad})
+                metric({**TEN, "tilt": bad})
         with pytest.raises(ValueError, match=message):
             metrics.flip_rate(bad, "tilt")
     with pytest.raises(ValueError, match="Unknown perturbation of the reference: 'tlt'. Did you mean 'tilt'"):
@@ -144,12 +144,12 @@ def tilt_rate(probabilities, reference):
     return metrics.flip_rate(probabilities["tilt"], "tilt", reference)
 
 
-@pytest.mark.parametrize("measure", [metrics.mean_flip_rate, tilt_rate])
-def test_a_flip_rate_needs_a_reference(measure):
+@pytest.mark.parametrize("metric", [metrics.mean_flip_rate, tilt_rate])
+def test_a_flip_rate_needs_a_reference(metric):
     with pytest.raises(ValueError, match="CIFAR .* report the mean flip probability"):
-        measure(TEN, reference=None)
+        metric(TEN, reference=None)
     with pytest.raises(ValueError, match="Unknown reference for imagenet_p: 'resnet'. .*Known: alexnet"):
-        measure(TEN, reference="resnet")
+        metric(TEN, reference="resnet")
 
 
 def test_an_unknown_table_is_named():

@@ -1,4 +1,4 @@
-"""Values per example against the measures, and their standard errors against those over many samples."""
+"""Values per example against the metrics, and their standard errors against those over many samples."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ MEASURES = {
     metrics.expected_calibration_values: metrics.expected_calibration_error,
     metrics.aurra_values: metrics.aurra,
 }
-each_measure = pytest.mark.parametrize("values_of", MEASURES, ids=lambda function: function.__name__)
+each_metric = pytest.mark.parametrize("values_of", MEASURES, ids=lambda function: function.__name__)
 
 
 def sample(seed, count, accuracy=0.0):
@@ -20,22 +20,22 @@ def sample(seed, count, accuracy=0.0):
     return confidences, random.random(count) < np.clip(confidences + accuracy, 0, 1)
 
 
-@each_measure
+@each_metric
 @pytest.mark.parametrize("count", (1, 2, 37, 100, 250, 1000))
-def test_the_mean_is_the_measure(values_of, count):
+def test_the_mean_is_the_metric(values_of, count):
     for seed in range(3):
         outcomes = sample(seed, count, -0.2)
         values = values_of(*outcomes)
         assert values.shape == (count,) and values.mean() == pytest.approx(MEASURES[values_of](*outcomes), abs=1e-12)
 
 
-@each_measure
+@each_metric
 def test_a_perfect_model_has_no_variance(values_of):
     values = values_of(np.ones(300), np.ones(300, bool))
     np.testing.assert_allclose(values, values[0], rtol=1e-12)
 
 
-@each_measure
+@each_metric
 def test_the_standard_error_is_that_over_samples(values_of):
     measured, errors = [], []
     for seed in range(400):
@@ -62,7 +62,7 @@ def test_aurra_values_are_the_jackknife(levels):
     )
 
 
-@each_measure
+@each_metric
 def test_intervals_of_paired_differences_cover_the_true_one(values_of):
     """Two models on the same images, of which one is overconfident by more: the difference of a large sample is the true one."""
 

@@ -1,4 +1,4 @@
-"""Calibration, proper scores and response rates: measures of confidences and outcomes."""
+"""Calibration, proper scores and response rates: metrics of confidences and outcomes."""
 
 import itertools
 
@@ -183,7 +183,7 @@ OUTCOME_MEASURES = [
 ]
 
 
-@pytest.mark.parametrize("measure", OUTCOME_MEASURES)
+@pytest.mark.parametrize("metric", OUTCOME_MEASURES)
 @pytest.mark.parametrize(
     "confidences, correct, message",
     [
@@ -199,16 +199,16 @@ OUTCOME_MEASURES = [
         ([0.5, 0.5], [0.0, 0.5], r"Received: \[0.5\]"),
     ],
 )
-def test_bad_outcomes_are_named(measure, confidences, correct, message):
+def test_bad_outcomes_are_named(metric, confidences, correct, message):
     with pytest.raises(ValueError, match=message):
-        measure(confidences, correct)
+        metric(confidences, correct)
 
 
-@pytest.mark.parametrize("measure", OUTCOME_MEASURES)
-def test_outcomes_may_be_bool_or_numbers(measure):
-    expected = measure(CONFIDENCES, CORRECT)
+@pytest.mark.parametrize("metric", OUTCOME_MEASURES)
+def test_outcomes_may_be_bool_or_numbers(metric):
+    expected = metric(CONFIDENCES, CORRECT)
     for kind in (int, float, np.float32):
-        result = measure(CONFIDENCES.tolist(), CORRECT.astype(kind))
+        result = metric(CONFIDENCES.tolist(), CORRECT.astype(kind))
         assert all(map(np.array_equal, np.atleast_1d(result), np.atleast_1d(expected)))
 
 

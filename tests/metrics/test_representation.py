@@ -1,4 +1,4 @@
-"""Measures of embeddings, against loops and closed forms."""
+"""Metrics of embeddings, against loops and closed forms."""
 
 import numpy as np
 import pytest

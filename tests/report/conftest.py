@@ -7,12 +7,10 @@ from PIL import Image
 
 @pytest.fixture
 def evaluate():
-    """Function (row, seed, {measure: value}) -> evaluation of such a run; intervals are value ± 0.01."""
+    """Function (row, seed, {metric: value}) -> evaluation of such a run; intervals are value ± 0.01."""
 
     def evaluation(row, seed, values):
-        rows = [
-            {"measure": name, "value": value, "count": 100, "low": value - 0.01, "high": value + 0.01} for name, value in values.items()
-        ]
+        rows = [{"metric": name, "value": value, "count": 100, "low": value - 0.01, "high": value + 0.01} for name, value in values.items()]
         return {
             "row": row,
             "seed": seed,

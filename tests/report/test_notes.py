@@ -28,7 +28,7 @@ def test_few_bins_of_the_calibration_error_are_named(evaluate):
     few["rows"][0]["count"], many["rows"][0]["count"] = 160, 500
     (note,) = report.evaluation_notes([few, many])
     assert note.startswith("few: the RMS calibration error is that of bins of 100 images. 160 images give 1, ")
-    few["rows"][0]["measure"] = "adapted/calibration/rms"
+    few["rows"][0]["metric"] = "adapted/calibration/rms"
     assert report.evaluation_notes([few]) == [note]
 
 
@@ -38,9 +38,9 @@ def sized(evaluation_of_run, corrupted_at, model_input, **more):
 
 
 def test_each_kind_of_resizing_is_stated(evaluate):
-    measures = {"clean": 0.9, "corruptions/mean15": 0.5}
-    same, enlarged, also = (sized(evaluate(row, 0, measures), 32, side) for row, side in (("a", 32), ("b", 224), ("c", 224)))
-    assert report.evaluation_notes([same, evaluate("old", 0, measures)]) == []
+    metrics = {"clean": 0.9, "corruptions/mean15": 0.5}
+    same, enlarged, also = (sized(evaluate(row, 0, metrics), 32, side) for row, side in (("a", 32), ("b", 224), ("c", 224)))
+    assert report.evaluation_notes([same, evaluate("old", 0, metrics)]) == []
     assert report.evaluation_notes([same, enlarged, also]) == [
         "b, c: corruptions were applied at 32x32 pixels; the network takes 224x224, and the images were resized to that after it."
     ]

@@ -49,8 +49,8 @@ def test_every_chart_is_drawn_and_tables_are_sorted(count, missing, evaluate, tm
     runs = []
     for row, seed in itertools.product(range(count), range(2)):
         absent = MEASURES[:missing] if row == count - 1 else ()
-        measures = {measure: value for measure, value in zip(MEASURES, random.rand(len(MEASURES))) if measure not in absent}
-        runs.append(evaluate(f"row {row} <&>", seed, measures))
+        metrics = {metric: value for metric, value in zip(MEASURES, random.rand(len(MEASURES))) if metric not in absent}
+        runs.append(evaluate(f"row {row} <&>", seed, metrics))
     models = {"row 0 <&>": (random.rand(300), random.rand(300) > 0.5)}
     report.write(
         str(tmp_path),

@@ -64,7 +64,7 @@ def test_runs_are_counted(folder):
     assert "6 runs, 3.0 minutes in all" in text
 
 
-def test_html_escapes_names_of_rows_and_measures(evaluate):
+def test_html_escapes_names_of_rows_and_metrics(evaluate):
     table = report.aggregate([evaluate("<i>", 0, {"<u>": 0.5}), evaluate("b", 0, {"<u>": 0.4})])
     text = report.to_html(table, "t", charts=charts.of_table(table)).replace(chart.library(), "")
     assert "<i>" not in text and "<u>" not in text and "&lt;i&gt;" in text
@@ -82,8 +82,8 @@ def test_runs_that_differ_are_named(tmp_path, three_seeds):
 
 
 def test_corruptions_have_a_separate_table_and_a_heat_map(tmp_path, evaluate):
-    measures = {"corruptions/mean15": 0.5, "corruptions/fog": 0.625, **{f"corruptions/fog/{s}": s / 10 for s in range(1, 6)}}
-    runs = [evaluate("xe", 0, measures), evaluate("fcl", 0, {"corruptions/mean15": 0.6})]
+    metrics = {"corruptions/mean15": 0.5, "corruptions/fog": 0.625, **{f"corruptions/fog/{s}": s / 10 for s in range(1, 6)}}
+    runs = [evaluate("xe", 0, metrics), evaluate("fcl", 0, {"corruptions/mean15": 0.6})]
     report.write(str(tmp_path), runs, title="T", command="c", commit="x")
     assert "| Fog | 0.625 | – |" in (tmp_path / "report.md").read_text()
     text = (tmp_path / "report.html").read_text()

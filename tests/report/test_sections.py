@@ -6,7 +6,7 @@ import pytest
 from tests.report.conftest import texts_of, values_of
 from tf_robust import report
 from tf_robust.data.source import ArraySource
-from tf_robust.evaluation import parse_measure, slices
+from tf_robust.evaluation import parse_metric, slices
 from tf_robust.report import charts, comparison, formatting, sections, tables
 
 NAMES = ("car", "dog", "ship")
@@ -54,7 +54,7 @@ def test_marks_of_better_and_worse(evaluate):
 
 def labelled(labels, correct, names):
     source = ArraySource.of("photos", "test", np.zeros([len(labels), 1, 1, 3], np.uint8), labels, names)
-    rows = [measure.to_json() for measure in slices.measures(source, correct, "")]
+    rows = [metric.to_json() for metric in slices.metric_values(source, correct, "")]
     return {"row": "mine", "seed": 0, "method": "", "data": "photos", "model": "m", "split": "test", "rows": rows}
 
 
@@ -74,7 +74,7 @@ def test_of_many_classes_the_lowest_and_the_highest_are_shown_and_the_others_fol
     labels, order = np.repeat(np.arange(100), counts), np.concatenate([np.arange(count) for count in counts])
     right = np.where(np.arange(100) < 60, np.arange(100) % 12 + 1, 0)  # of classes with 3 images none
     one = labelled(labels, order < right[labels], [f"class {i}" for i in range(100)])
-    values = {row["measure"]: row["value"] for row in one["rows"]}
+    values = {row["metric"]: row["value"] for row in one["rows"]}
     assert (values["classes/worst"], values["classes/gap"]) == pytest.approx((1 / 12, 11 / 12))
     table = report.aggregate([one])
     section = sections.by_slice(table)
@@ -89,7 +89,7 @@ def test_of_many_classes_the_lowest_and_the_highest_are_shown_and_the_others_fol
 
 def test_classes_with_few_images_have_no_worst():
     one = labelled(np.arange(30), np.arange(30) < 20, [f"class {i}" for i in range(30)])
-    names = {row["measure"] for row in one["rows"]}
+    names = {row["metric"] for row in one["rows"]}
     assert len(names) == 30 and "classes/worst" not in names
 
 
@@ -101,7 +101,7 @@ def test_adapted_values_stand_beside_the_plain_ones(evaluate):
     runs = [evaluate("float", 0, plain), evaluate("int8", 0, {"clean": 0.7}), evaluate("model", 0, {"adapted/corruptions/mean15": 0.65})]
     runs[2]["rows"] += evaluate("model", 0, {"adapted/corruptions/fog": 0.6, "adapted/nun": 0.1})["rows"]
     table = report.aggregate(runs)
-    assert table["measures"] == ["clean", "corruptions/mean15", "un", "adapted/nun"]  # what has a pair is in its own table
+    assert table["metrics"] == ["clean", "corruptions/mean15", "un", "adapted/nun"]  # what has a pair is in its own table
     section = sections.adaptation(table)
     assert [*section.frame.columns] == ["float", "model, adapted"]  # int8 has neither
     assert texts_of(section) == {"Mean over 15 corruptions": ["0.600 [0.590, 0.610]", "0.650 [0.640, 0.660]"]}  # nun has no pair
@@ -127,7 +127,7 @@ def test_adapted_values_alone_have_no_such_table(evaluate):
 
 
 def card(pictures=100, **parts):
-    return {"data": {"pictures": pictures}, "corruptions": {"seed": 15}, **parts}
+    return {"data": {"num_images": pictures}, "corruptions": {"seed": 15}, **parts}
 
 
 def test_adapted_values_of_other_images_or_severities_are_refused(evaluate):
@@ -136,7 +136,7 @@ def test_adapted_values_of_other_images_or_severities_are_refused(evaluate):
     adapted = {**evaluate("a, adapted", 0, {"adapted/corruptions/mean15": 0.7}), "card": card(**adaptation_part)}
     assert report.aggregate([plain, adapted])["adapted"]
     for other in (card(50, **adaptation_part), card(corruption_means={"means_over_severities": [1, 3, 5]}, **adaptation_part)):
-        with pytest.raises(ValueError, match="'corruptions/mean15' to be measured in one way.*(data.pictures|means_over_severities)"):
+        with pytest.raises(ValueError, match="'corruptions/mean15' to be measured in one way.*(data.num_images|means_over_severities)"):
             report.aggregate([plain, {**adapted, "card": other}])
     other = {**adapted, "row": "b", "card": card(adaptation={"order": "by_class"})}
     with pytest.raises(ValueError, match="adaptation.order"):
@@ -147,7 +147,7 @@ def test_adapted_values_of_other_images_or_severities_are_refused(evaluate):
 
 
 def attacked_by(row, metric, family, part, seed=0, **fields):
-    rows = [{"measure": metric, "value": 0.35, "count": 200, "low": 0.3, "high": 0.4}]
+    rows = [{"metric": metric, "value": 0.35, "count": 200, "low": 0.3, "high": 0.4}]
     return {"row": row, "seed": seed, "rows": rows, "card": {"data": {}, family: part}, **fields}
 
 
@@ -208,7 +208,7 @@ def test_models_without_scores_of_other_classes_have_no_column(evaluate):
 
 def shifted(row, correct, seed=0):
     """An evaluation with accuracies, {metric: (correct, count)}."""
-    rows = [parse_measure(name).with_accuracy(*numbers).to_json() for name, numbers in correct.items()]
+    rows = [parse_metric(name).with_accuracy(*numbers).to_json() for name, numbers in correct.items()]
     return {"row": row, "seed": seed, "rows": rows}
 
 
@@ -268,7 +268,7 @@ def test_what_got_worse_comes_first(evaluate):
         run["rows"] = [{**row, "low": None, "high": None} for row in run["rows"]]
 
     def per_image(evaluation, metric):
-        value = next(row["value"] for row in evaluation["rows"] if row["measure"] == metric)
+        value = next(row["value"] for row in evaluation["rows"] if row["metric"] == metric)
         return ("same images", np.arange(1000) < value * 1000) if metric != "calibration/rms" else None
 
     (section,) = sections.changes(report.aggregate(runs, baseline="start", per_image=per_image))

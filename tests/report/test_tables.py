@@ -4,7 +4,7 @@ import scipy.stats
 
 from tf_robust import report
 from tf_robust.report import sections, summary, tables
-from tf_robust.report.measure_order import kinds_of_robustness
+from tf_robust.report.metric_order import kinds_of_robustness
 
 PAPER = {"xe": {"un": [0.41, 0.02]}, "unknown": {"un": [0.5, None]}}
 
@@ -44,9 +44,9 @@ def test_equal_values_have_an_interval_without_width(evaluate):
     assert (entry["low"], entry["high"], entry["std"]) == (0.5, 0.5, 0.0)
 
 
-def test_order_paper_and_missing_measures(evaluate):
+def test_order_paper_and_missing_metrics(evaluate):
     table = tables.aggregate([evaluate("fcl", 0, {"nun": 0.2}), evaluate("xe", 0, {"nun": 0.1, "un": 0.4})], PAPER)
-    assert table["order"] == ["fcl", "xe"] and table["measures"] == ["nun", "un"] and table["baseline"] == "xe"
+    assert table["order"] == ["fcl", "xe"] and table["metrics"] == ["nun", "un"] and table["baseline"] == "xe"
     entries = tables.cells(table)
     assert ("fcl", "un") not in entries and entries["fcl", "nun"]["paper"] is None
     assert entries["xe", "un"]["paper"] == [0.41, 0.02]
@@ -74,7 +74,7 @@ def test_bad_input_is_named(three_seeds):
 def test_results_follow_the_recorded_schema(three_seeds):
     recorded = tables.results(tables.aggregate(three_seeds, PAPER), "python x", "abc", {"numpy": "2.4"}, "2026-11-21")
     assert set(recorded) == {"command", "commit", "versions", "date", "rows"}
-    entry = next(row for row in recorded["rows"] if (row["row"], row["measure"]) == ("xe", "un"))
+    entry = next(row for row in recorded["rows"] if (row["row"], row["metric"]) == ("xe", "un"))
     assert (entry["min"], entry["max"], entry["paper"]) == (0.35, 0.45, [0.41, 0.02])
 
 
@@ -97,12 +97,12 @@ def test_different_cards_are_refused(evaluate):
     ):
         tables.aggregate([one, other])
     clean = with_card(evaluate("fcl", 0, {"clean": 0.8}), protocol="float")
-    assert tables.aggregate([one, clean])["measures"] == ["clean", "corruptions/mean15"]  # clean depends on no protocol
+    assert tables.aggregate([one, clean])["metrics"] == ["clean", "corruptions/mean15"]  # clean depends on no protocol
     tables.aggregate([one, evaluate("old", 0, {"corruptions/mean15": 0.6})])  # without a card: nothing to compare
 
 
 def test_single_corruptions_are_details_unless_there_is_nothing_else(evaluate):
-    measures = {
+    metrics = {
         "clean": 0.9,
         "corruptions/mean15": 0.5,
         "corruptions/fog": 0.6,
@@ -111,30 +111,30 @@ def test_single_corruptions_are_details_unless_there_is_nothing_else(evaluate):
         "corruptions/noise": 0.4,
         "corruptions/calibration_rms": 0.2,
     }
-    table = tables.aggregate([evaluate("xe", 0, measures)])
-    assert table["measures"] == ["clean", "corruptions/mean15", "corruptions/noise", "corruptions/calibration_rms"]
+    table = tables.aggregate([evaluate("xe", 0, metrics)])
+    assert table["metrics"] == ["clean", "corruptions/mean15", "corruptions/noise", "corruptions/calibration_rms"]
     assert table["details"] == ["corruptions/fog", "corruptions/fog/3", "flips/tilt"]
-    assert tables.aggregate([evaluate("xe", 0, {"flips/tilt": 0.1})])["measures"] == ["flips/tilt"]
+    assert tables.aggregate([evaluate("xe", 0, {"flips/tilt": 0.1})])["metrics"] == ["flips/tilt"]
 
 
-def test_a_corruption_without_a_mean_is_a_main_measure(evaluate):
+def test_a_corruption_without_a_mean_is_a_main_metric(evaluate):
     """As of a corrupted set on disk that has some corruptions alone."""
     part = {"clean": 0.9, "class/a": 0.9, "corruptions/fog": 0.6, "corruptions/fog/3": 0.6, "corruptions_bar/ripple/2": 0.5}
     table = tables.aggregate([evaluate("xe", 0, part), evaluate("fcl", 0, {**part, "corruptions/fog": 0.1})])
-    assert table["headlines"] == table["measures"] == ["clean", "corruptions/fog", "corruptions_bar/ripple/2"]
+    assert table["headlines"] == table["metrics"] == ["clean", "corruptions/fog", "corruptions_bar/ripple/2"]
     assert kinds_of_robustness(table)["corruptions"] == "corruptions/fog"
     noise = {**part, "corruptions/noise": 0.5, "corruptions/shot_noise": 0.4}
     table = tables.aggregate([evaluate("xe", 0, noise)])
-    assert table["measures"] == ["clean", "corruptions/fog", "corruptions/noise", "corruptions_bar/ripple/2"]
+    assert table["metrics"] == ["clean", "corruptions/fog", "corruptions/noise", "corruptions_bar/ripple/2"]
     assert table["details"] == ["class/a", "corruptions/fog/3", "corruptions/shot_noise"]
 
 
 def test_measures_of_a_family_stand_together_and_shared_ones_are_compared(evaluate):
-    """The second model has no gradients: another attack, which comes last among its own measures."""
+    """The second model has no gradients: another attack, which comes last among its own metrics."""
     white = {"clean": 0.9, "robust/l2_0.5": 0.3, "robust/transfer/l2_0.5": 0.4, "corruptions/mean15": 0.8}
     black = {"clean": 0.9, "corruptions/mean15": 0.7, "robust/transfer/l2_0.5": 0.5, "robust/square/l2_0.5": 0.6}
     table = tables.aggregate([evaluate("xe", 0, white), evaluate("int8", 0, black)])
-    assert table["measures"] == ["clean", "robust/l2_0.5", "robust/transfer/l2_0.5", "robust/square/l2_0.5", "corruptions/mean15"]
+    assert table["metrics"] == ["clean", "robust/l2_0.5", "robust/transfer/l2_0.5", "robust/square/l2_0.5", "corruptions/mean15"]
     assert kinds_of_robustness(table) == {"corruptions": "corruptions/mean15", "attacks": "robust/transfer/l2_0.5"}
     assert kinds_of_robustness(tables.aggregate([evaluate("xe", 0, white)]))["attacks"] == "robust/l2_0.5"
     stronger = {**black, "robust/transfer/l2_0.5": 0.2, "robust/square/linf_0.1": 0.1}
@@ -143,10 +143,10 @@ def test_measures_of_a_family_stand_together_and_shared_ones_are_compared(evalua
     assert [*sections.differences(table).metrics.values()] == ["clean", "robust/transfer/l2_0.5", "corruptions/mean15"]
 
 
-def test_a_frame_has_one_row_for_every_run_and_measure(evaluate):
+def test_a_frame_has_one_row_for_every_run_and_metric(evaluate):
     frame = tables.to_frame([evaluate("xe", 0, {"un": 0.5, "bal": 0.6}), evaluate("xe", 1, {"un": 0.7})])
-    assert frame.groupby("measure")["value"].mean().to_dict() == {"bal": 0.6, "un": pytest.approx(0.6)} and len(frame) == 3
-    assert {"row", "seed", "measure", "value", "low", "high", "count", "data", "model"} <= set(frame.columns)
+    assert frame.groupby("metric")["value"].mean().to_dict() == {"bal": 0.6, "un": pytest.approx(0.6)} and len(frame) == 3
+    assert {"row", "seed", "metric", "value", "low", "high", "count", "data", "model"} <= set(frame.columns)
 
 
 def test_headlines_come_first(evaluate):
@@ -173,13 +173,13 @@ def test_headlines_come_first(evaluate):
         "clean",
         "corruptions/mean19",
     ]
-    assert table["measures"] == [*table["headlines"], "calibration/ece", "label_fraction_0.1/corruptions/noise"]
+    assert table["metrics"] == [*table["headlines"], "calibration/ece", "label_fraction_0.1/corruptions/noise"]
     assert table["details"] == ["flips/tilt"]
 
 
 def per_image(values, digest="same"):
-    """Like `evaluation.PerImage`, from {(row, seed): {measure: values}}."""
-    return lambda evaluation, measure: (digest, values[evaluation["row"], evaluation["seed"]][measure])
+    """Like `evaluation.PerImage`, from {(row, seed): {metric: values}}."""
+    return lambda evaluation, metric: (digest, values[evaluation["row"], evaluation["seed"]][metric])
 
 
 def correctness(count, of, first=0):
@@ -257,7 +257,7 @@ def test_unverified_flip_rates_are_marked(evaluate):
     part = {"verified": False, "source": "recalled"}
     runs = [{**evaluate(row, 0, values), "card": {"data": {}, "flips": {}, "flip_rates": part}} for row in ("xe", "fcl")]
     table = tables.aggregate(runs, {"xe": {"flips/mfr": [0.58, None], "flips/rate/tilt": [0.569, None]}})
-    assert table["measures"][:2] == ["flips/mean", "flips/mfr"] and table["details"] == ["flips/tilt", "flips/rate/tilt"]
+    assert table["metrics"][:2] == ["flips/mean", "flips/mfr"] and table["details"] == ["flips/tilt", "flips/rate/tilt"]
     assert table["unverified"] == dict.fromkeys(["flips/mfr", "flips/mfr_without_noise", "flips/rate/tilt"], "recalled")
     text = report.to_markdown(table, "T")
     assert "| Mean flip rate (mFR) † |" in text and "| Flip rate, tilt † | 0.700 (paper 0.569) | 0.700 |" in text
@@ -267,7 +267,7 @@ def test_unverified_flip_rates_are_marked(evaluate):
     page = report.to_html(table, "t")
     assert "Flip rate, tilt †</th>" in page and "0.700 <small>paper 0.569</small>" in page
     assert r"(mFR) \dag{}" in report.to_latex(table, "t")
-    recorded = {(row["row"], row["measure"]): row for row in tables.results(table, "c", "x", {}, "")["rows"]}
+    recorded = {(row["row"], row["metric"]): row for row in tables.results(table, "c", "x", {}, "")["rows"]}
     assert recorded["xe", "flips/mfr"]["unverified_reference"] and "unverified_reference" not in recorded["xe", "flips/mean"]
     verified = [{**run, "card": {"data": {}, "flips": {}, "flip_rates": {**part, "verified": True}}} for run in runs]
     assert not tables.aggregate(verified)["unverified"] and "†" not in report.to_markdown(tables.aggregate(verified), "T")

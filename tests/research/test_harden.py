@@ -18,11 +18,11 @@ FOLDER = pathlib.Path(harden.__file__).parent
 
 
 def evaluation_of(**values):
-    return {"rows": [{"measure": name, "value": value} for name, value in values.items()]}
+    return {"rows": [{"metric": name, "value": value} for name, value in values.items()]}
 
 
 def result(seed, clean, changed=True):
-    difference = {"measure": "clean", "mean": clean - 0.5, "low": -0.1, "high": 0.2, "p": 0.5, "count": 4, "test": "McNemar"}
+    difference = {"metric": "clean", "mean": clean - 0.5, "low": -0.1, "high": 0.2, "p": 0.5, "count": 4, "test": "McNemar"}
     return {
         "row": "cifar10",
         "seed": seed,
@@ -44,22 +44,22 @@ def test_differences_are_paired_per_image():
         "Keras AugMix": np.array([0, 1, 0, 0], bool),
     }
     evaluations = {name: {**evaluation_of(clean=values.mean(), other=0.0), "name": name} for name, values in correct.items()}
-    found = collect.differences(evaluations, lambda one, measure: ("images", correct[one["name"]]))
+    found = collect.differences(evaluations, lambda one, metric: ("images", correct[one["name"]]))
     means = {(one["model"], one["baseline"]): one["mean"] for one in found}
     assert means == {("hardened", "start"): 0.25, ("Keras AugMix", "start"): -0.25, ("hardened", "Keras AugMix"): 0.5}
-    assert {one["measure"] for one in found} == {"clean"}
+    assert {one["metric"] for one in found} == {"clean"}
 
 
 def test_evaluations_of_other_images_are_not_compared():
     evaluations = {name: {**evaluation_of(clean=0.5), "name": name} for name in ("start", "hardened")}
     with pytest.raises(ValueError, match="same images"):
-        collect.differences(evaluations, lambda one, measure: (one["name"], np.ones(4, bool)))
+        collect.differences(evaluations, lambda one, metric: (one["name"], np.ones(4, bool)))
 
 
 def test_collected_results_have_mean_std_and_t_interval_over_seeds():
     content = collect.collected([result(0, 0.6), result(1, 0.7), result(2, 0.8)], "command")
     row = next(row for row in content["rows"] if row["row"] == "cifar10/hardened")
-    assert (row["values"], row["seeds"], row["measure"]) == ([0.6, 0.7, 0.8], [0, 1, 2], "clean")
+    assert (row["values"], row["seeds"], row["metric"]) == ([0.6, 0.7, 0.8], [0, 1, 2], "clean")
     assert (row["mean"], row["std"]) == (pytest.approx(0.7), pytest.approx(0.1))
     assert row["high"] - row["mean"] == pytest.approx(4.302653 * 0.1 / 3**0.5, abs=1e-6)  # t with 2 degrees of freedom
     (difference,) = content["differences"]
@@ -76,7 +76,7 @@ def test_page_has_the_values_the_intervals_and_the_seeds_without_improvement():
 def test_page_begins_with_the_target_of_each_row_and_leaves_out_missing_seeds():
     def of_seed(seed, models):
         one = result(seed, 0.6)
-        target = {"measure": "corruptions/mean15", "mean": 0.1 + 0.1 * seed, "low": 0.0, "high": 0.2 + 0.1 * seed, "p": 0.5, "count": 4}
+        target = {"metric": "corruptions/mean15", "mean": 0.1 + 0.1 * seed, "low": 0.0, "high": 0.2 + 0.1 * seed, "p": 0.5, "count": 4}
         one["values"] = {name: {"clean": 0.5, "corruptions/mean15": 0.4 + 0.1 * seed} for name in ("start", *models)}
         one["differences"] = [
             {**difference, "model": name, "baseline": "start"}

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from research.noisymix_toy import __main__ as measure
+from research.noisymix_toy import __main__ as metric
 from research.noisymix_toy import boundary
 from research.noisymix_toy import points as toy
 
@@ -92,13 +92,13 @@ def test_sides_and_lines():
 
 def test_models_of_a_suite_are_measured_and_drawn(tmp_path, monkeypatch):
     functions = {"baseline": lambda x, y: 2 * (1.1 - np.hypot(x, y)), "noise": lambda x, y: x}
-    monkeypatch.setattr(measure, "FLAGS", str(tmp_path))
+    monkeypatch.setattr(metric, "FLAGS", str(tmp_path))
     (tmp_path / "suite.json").write_text(json.dumps({"rows": [*functions]}))
     for row in functions:
         for seed in (0, 1):
             (tmp_path / "runs" / row / f"seed_{seed}" / "saved_model").mkdir(parents=True)
-    monkeypatch.setattr(measure, "load_classifier", lambda path: logits_of(functions[path.split("/")[-3]]))
-    measure.main(str(tmp_path / "runs"))
+    monkeypatch.setattr(metric, "load_classifier", lambda path: logits_of(functions[path.split("/")[-3]]))
+    metric.main(str(tmp_path / "runs"))
     rows = json.loads((tmp_path / "runs" / "boundaries.json").read_text())["rows"]
     values = {(row["row"], row["metric"]): row["values"] for row in rows}
     np.testing.assert_allclose(values["baseline", "boundary/length"], [2.2 * np.pi] * 2, rtol=1e-3)
@@ -108,4 +108,4 @@ def test_models_of_a_suite_are_measured_and_drawn(tmp_path, monkeypatch):
     np.testing.assert_allclose(values["baseline", "clean"], [np.mean(inside == labels)] * 2)
     assert (tmp_path / "runs" / "boundaries.png").stat().st_size > 10_000
     with pytest.raises(ValueError, match="Expected models .*baseline"):
-        measure.main(str(tmp_path / "nothing"))
+        metric.main(str(tmp_path / "nothing"))

@@ -231,8 +231,8 @@ def test_a_missing_package_is_named_with_its_extra(model, tmp_path, monkeypatch)
 @pytest.mark.parametrize("name", ["tflite_int8", "onnx"])
 def test_latency_is_the_median_of_the_runtime(paths, name, monkeypatch):
     seconds = latency.measure(paths[name], SHAPE, trust=False)
-    assert latency.FEWEST <= len(seconds) <= latency.MOST and min(seconds) > 0
+    assert latency.MIN_CALLS <= len(seconds) <= latency.MAX_CALLS and min(seconds) > 0
     milliseconds, calls = latency.milliseconds(paths[name], SHAPE)
-    assert calls >= latency.FEWEST and 0 < milliseconds < 1000
+    assert calls >= latency.MIN_CALLS and 0 < milliseconds < 1000
     with pytest.raises(RuntimeError, match="Expected the latency of nowhere.onnx"):
         latency.milliseconds("nowhere.onnx", SHAPE)

@@ -219,7 +219,7 @@ def test_evaluation_under_attack(folder, name, tmp_path, capsys):
     main("evaluate", f"{folder}/{name}", f"--data=folder:{folder}/photos", *evaluations, f"--workdir={tmp_path}")
     printed, kind = capsys.readouterr().out, "logit" if "logit" in name else "probability"
     assert f"has one output, which is read as the {kind} of the second class 'white' (outputs=" in printed
-    values = {row["measure"]: row["value"] for row in read(tmp_path / "evaluation.json")["rows"]}
+    values = {row["metric"]: row["value"] for row in read(tmp_path / "evaluation.json")["rows"]}
     assert values["clean"] > 0.9 and values["robust/pgd/linf_0.3"] < 0.2
     assert values["calibration/rms"] < 0.4
 
@@ -230,7 +230,7 @@ def test_attacks_are_transferred_from_a_surrogate_with_one_output(folder, tmp_pa
         *("--attack=pgd", "--attack_radii=linf_0.3", "--attack_checks=false", f"--workdir={tmp_path}"),
     )
     assert "(input_range=0,255, outputs=probabilities), which classifies" in capsys.readouterr().out
-    values = {row["measure"]: row["value"] for row in read(tmp_path / "evaluation.json")["rows"]}
+    values = {row["metric"]: row["value"] for row in read(tmp_path / "evaluation.json")["rows"]}
     assert values["robust/transfer/linf_0.3"] < 0.2
 
 

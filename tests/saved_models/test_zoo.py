@@ -18,7 +18,7 @@ SIZE = 8e6  # bytes of all pretrained models
 
 
 def measured(card):
-    return {row["measure"]: row["value"] for row in card["evaluation"]["rows"]}
+    return {row["metric"]: row["value"] for row in card["evaluation"]["rows"]}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -18,7 +18,7 @@ def events(folder):
 
 
 def test_runs_can_be_compared_by_flags_and_results(tmp_path):
-    callbacks.TensorBoard(str(tmp_path)).compare({"learning_rate": "0.01", "views": "clean,augmix"}, [{"measure": "un", "value": 0.5}])
+    callbacks.TensorBoard(str(tmp_path)).compare({"learning_rate": "0.01", "views": "clean,augmix"}, [{"metric": "un", "value": 0.5}])
     summaries = {value.tag: value for value in events(tmp_path)}
     assert tf.make_ndarray(summaries["measured/un"].tensor) == 0.5
     session = plugin_data_pb2.HParamsPluginData.FromString(summaries["_hparams_/session_start_info"].metadata.plugin_data.content)

@@ -19,7 +19,7 @@ def build(network, seed=0):
 
 
 class Scripted:
-    """A measure with given values, by the number of steps that were taken; keeps the weights that it was called with."""
+    """A metric with given values, by the number of steps that were taken; keeps the weights that it was called with."""
 
     def __init__(self, method, values=VALUES):
         self.method, self.values, self.weights = method, values, {}
@@ -32,27 +32,27 @@ class Scripted:
 
 def fit(network, source, seed=0, folder=None, stop=None, values=VALUES, **options):
     method = build(network, seed)
-    measure = Scripted(method, values)
-    selection = Selection("un", measure, **options)
+    metric = Scripted(method, values)
+    selection = Selection("un", metric, **options)
     result = loop.fit(method, source(), selection=selection, checkpoint_folder=folder, stop_after=stop, **FIT)
-    return method, measure, result
+    return method, metric, result
 
 
 def test_the_weights_of_the_best_epoch_are_kept(network, source):
-    method, measure, result = fit(network, source)
+    method, metric, result = fit(network, source)
     assert (result.steps, result.selected_epoch) == (24, 6)
-    method, measure, result = fit(network, source, values=VALUES[:5] + [0.1])
+    method, metric, result = fit(network, source, values=VALUES[:5] + [0.1])
     assert result.selected_epoch == 2  # the first of equals
-    for variable, best, last in zip(method.classifier.variables, measure.weights[2], measure.weights[6]):
+    for variable, best, last in zip(method.classifier.variables, metric.weights[2], metric.weights[6]):
         np.testing.assert_array_equal(variable.numpy(), best)
         assert np.abs(best - last).max() > 0
 
 
 def test_the_smallest_value_can_be_the_best_and_epochs_skipped(network, source):
-    _, measure, result = fit(network, source, lower_is_better=True)
+    _, metric, result = fit(network, source, lower_is_better=True)
     assert result.selected_epoch == 1
-    _, measure, result = fit(network, source, every=4)
-    assert sorted(measure.weights) == [4, 6] and result.selected_epoch == 6
+    _, metric, result = fit(network, source, every=4)
+    assert sorted(metric.weights) == [4, 6] and result.selected_epoch == 6
 
 
 def test_a_value_that_is_not_a_number_is_never_the_best(network, source):
@@ -61,7 +61,7 @@ def test_a_value_that_is_not_a_number_is_never_the_best(network, source):
 
 
 def test_training_stops_after_epochs_without_improvement(network, source):
-    method, measure, result = fit(network, source, patience=2)
+    method, metric, result = fit(network, source, patience=2)
     assert (result.steps, result.selected_epoch) == (16, 2)  # epochs 3 and 4 are not better
     _, _, result = fit(network, source, patience=4)
     assert (result.steps, result.selected_epoch) == (24, 6)

@@ -21,7 +21,7 @@ from tf_robust.utils import quiet
 from tf_robust.utils.hyperparameters import Parameter, arguments_of, parameters, text_of
 from tf_robust.utils.paths import is_run
 
-SECTIONS = ("data", "models", "methods", "views", "corruptions", "attacks", "measures", "zoo", "suites")
+SECTIONS = ("data", "models", "methods", "views", "corruptions", "attacks", "metrics", "zoo", "suites")
 _OWN = (
     Parameter("workdir", str, "", "folder of the results, or s3://BUCKET/PATH and others; empty: a folder in runs/, named after the run."),
     Parameter("seeds", tuple[int, ...], (0,), "seeds, one run for each: 0,1,2."),
@@ -35,7 +35,7 @@ _OWN = (
         "grid of flags, 'fcl_k=128,256;fcl_sigma=0.1,0.5': the best on validation images is evaluated on the test set; with "
         "sweep_engine optuna also ranges, 'fcl_k=64..512;learning_rate=log:0.01..0.3'.",
     ),
-    Parameter("sweep_metric", str, "", "measure to choose the best by, or several: all that no other surpasses; empty: the first."),
+    Parameter("sweep_metric", str, "", "metric to choose the best by, or several: all that no other surpasses; empty: the first."),
     Parameter(
         "sweep_engine",
         str,
@@ -60,12 +60,12 @@ _OWN = (
     ),
     Parameter("saved_model", str, "", "the model; empty: that of the workdir."),
     Parameter("dry_run", bool, False, "print what a run or suite will cost, from a few steps of each row, and exit."),
-    Parameter("require", str, "", "required bounds of measures, or the exit code is 1: 'corruptions/mean15>=0.7,flips/mean<=0.1'."),
+    Parameter("require", str, "", "required bounds of metrics, or the exit code is 1: 'corruptions/mean15>=0.7,flips/mean<=0.1'."),
     Parameter(
         "require_not_worse_than",
         str,
         "",
-        "evaluation.json of another model on the same images: the exit code is 1 if a main measure is significantly worse (paired).",
+        "evaluation.json of another model on the same images: the exit code is 1 if a main metric is significantly worse (paired).",
     ),
     Parameter("junit", str, "", "file for the outcome of each required bound as JUnit XML, which CI systems show."),
     Parameter(
@@ -334,7 +334,7 @@ _COMMANDS = (
     ),
     Command(
         "list",
-        "Lists available names: data, models, methods, views, corruptions, attacks, measures, zoo, suites.",
+        "Lists available names: data, models, methods, views, corruptions, attacks, metrics, zoo, suites.",
         "[SECTION]",
         "section",
         own=("section",),

@@ -172,12 +172,12 @@ def evaluate(options: Options, argv: Sequence[str]) -> None:
     model = build_model(options)
 
     def check(name: str, config: evaluation.EvalConfig, deployed: bool = True) -> None:
-        """Raises ValueError for required measures that an evaluation does not give."""
+        """Raises ValueError for required metrics that an evaluation does not give."""
         try:
             evaluation.check_requirements(requirements, config, model.data.config.label_fraction, deployed)
             if before:
-                mains = baseline.main_measures(before)
-                evaluation.check_measures(mains, config, "--require_not_worse_than", model.data.config.label_fraction)
+                mains = baseline.main_metrics(before)
+                evaluation.check_metrics(mains, config, "--require_not_worse_than", model.data.config.label_fraction)
         except ValueError as error:
             raise ValueError(f"{name}: {error}" if name else str(error)) from error
 
@@ -211,7 +211,7 @@ def _evaluate(model, options, argv, check):
     if launcher := launcher_of(options["launcher"], options["launcher_options"], folder):
         scheduler.share(launcher, functools.partial(_evaluate_sets, arguments_of(options), folder), folder)
     done = model.evaluate(folder)
-    replaced = {"another model": "model_digest", "other flags": "measuring"}
+    replaced = {"another model": "model_digest", "other flags": "options"}
     others = [name for name, field in replaced.items() if earlier.get(field) != done.content[field]]
     if earlier and others:
         print_note(f"this replaces the results in {folder}, of {' and '.join(others)}. To keep both: --workdir=DIR.")

@@ -87,13 +87,13 @@ def complete_and_report(
     if evaluations:
         first_workdir = os.path.dirname(evaluations[0]["saved_model"])
         flags = flags_of(runs[0], LOCATION_FLAGS)
-        measure_more = command("evaluate", first_workdir, *flags, "--evaluations=clean,corruptions,adversarial")
+        evaluate_more = command("evaluate", first_workdir, *flags, "--evaluations=clean,corruptions,adversarial")
         report(
             workdir,
             evaluations,
             runs[0].data(),
             {**table, "notes": [*table.get("notes", ()), *failures]},
-            {"measure more of a model": measure_more, "see the training": shlex.join(["tensorboard", f"--logdir={workdir}"])},
+            {"evaluate more of a model": evaluate_more, "see the training": shlex.join(["tensorboard", f"--logdir={workdir}"])},
             argv,
         )
         with tracking.tracked(runs[0].config.train.tracker, workdir, f"report of {table['title']}", "reports", {}) as tracked:

@@ -65,8 +65,8 @@ def names() -> dict[str, tuple[str, dict[str, str]]]:
     """Returns {section: (heading, {name: one line about it})}."""
     from tf_robust import attacks, corruptions, methods, metrics, models
     from tf_robust.data.augment import AUGMENTATIONS, VIEWS
-    from tf_robust.evaluation.measure import describe
     from tf_robust.evaluation.metric_table import examples
+    from tf_robust.evaluation.metric_value import describe
 
     groups = {name: group for group, members in metrics.GROUPS.items() for name in members}
     groups |= {name: "C-bar" for members in metrics.BAR.values() for name in members}
@@ -81,8 +81,8 @@ def names() -> dict[str, tuple[str, dict[str, str]]]:
         ),
         "corruptions": ("Corruptions, at severities 1 to 5", {name: groups.get(name, "extra") for name in corruptions.CORRUPTIONS}),
         "attacks": ("Attacks", _summaries(attacks.ATTACKS)),
-        "measures": (
-            "Measures, by the names of --require and results.json",
+        "metrics": (
+            "Metrics, by the names of --require and results.json",
             {name: f"{one.name}: {one.meaning}" for name, one in described.items()},
         ),
         "zoo": ("Pretrained models: tfr.load(NAME), tf-robust evaluate zoo:NAME", {name: _pretrained(name) for name in zoo.names()}),
@@ -186,11 +186,11 @@ def _table(folder):
 
 
 def _pretrained(name):
-    """Returns a pretrained model's title and main measures."""
+    """Returns a pretrained model's title and main metrics."""
     card = zoo.card(name)
-    values = {row["measure"]: row["value"] for row in card["evaluation"]["rows"]}
-    measures = ("clean", "corruptions/mean15")
-    return f"{card['title']}: " + ", ".join(f"{name} {values[name]:.3f}" for name in measures if name in values)
+    values = {row["metric"]: row["value"] for row in card["evaluation"]["rows"]}
+    metrics = ("clean", "corruptions/mean15")
+    return f"{card['title']}: " + ", ".join(f"{name} {values[name]:.3f}" for name in metrics if name in values)
 
 
 def _wrapped(name, text, max_lines=2):

@@ -94,7 +94,7 @@ class EvalConfig:
     """Configuration of an evaluation. No trained weight depends on it.
 
     Args:
-        evaluations: what to measure: clean; noise (un, nun); noise_floor (nun with other floors); corruptions (at each severity);
+        evaluations: what to evaluate: clean; noise (un, nun); noise_floor (nun with other floors); corruptions (at each severity);
             corruptions_bar (the ten of CIFAR-10-C-bar at each severity, or of ImageNet-C-bar with ImageNet's constants); perturbations
             (flip probabilities); calibration; utility (of corner digits: accuracy on the rare classes, contextual utility of the
             corners); adversarial (robust accuracy, FGSM, checks of the attacks); attack_curves (sizes of the smallest perturbations,
@@ -102,9 +102,9 @@ class EvalConfig:
             group, of the worst, and the gap between best and worst, on clean images).
         nun_floor: number added to the standard deviations that NUN's probabilities are inversely proportional to, on the [0, 1]
             scale; auto: 0.1 if a location is constant over the training images, else 0.
-        evaluation_split: split to measure on; choose settings on validation, never on test. all: the images of a data set without
+        evaluation_split: split to evaluate on; choose settings on validation, never on test. all: the images of a data set without
             splits, which is the default for a model that was not trained on them.
-        subset: number of images to measure on, a fixed stratified subset; 0: all.
+        subset: number of images to evaluate on, a fixed stratified subset; 0: all.
         corruptions: names of the corruptions; empty: the 19 of the common-corruption benchmark, without those of C-bar.
         severities: severities of the corruptions, 1 to 5; means over corruptions are over these.
         corruption_constants: published set of constants; auto: the one for the nearest image size.
@@ -116,7 +116,7 @@ class EvalConfig:
         sequences: the perturbation sequences: ten as imagenet_p (with snow) or cifar_p (with spatter), or all fourteen.
         attack_radii: norms and radii of robust accuracy, NORM_RADIUS with l2 or linf, on the [0, 1] pixel scale; linf also
             by FGSM.
-        attack: attacks of robust accuracy, one measure each: autoattack (APGD, APGD-T, FAB-T, Square: robust/NORM_RADIUS),
+        attack: attacks of robust accuracy, one metric each: autoattack (APGD, APGD-T, FAB-T, Square: robust/NORM_RADIUS),
             pgd (40 steps, 2 random starts: robust/pgd/NORM_RADIUS), square (alone, for models without gradients; then there are neither
             FGSM nor checks of the attacks: robust/square/NORM_RADIUS).
         attack_subset: number of images to attack or certify, a fixed stratified subset; 0: all.
@@ -131,11 +131,11 @@ class EvalConfig:
             100000 in publications; the more, the larger the radii that can be certified.
         smoothing_attack: also attack the smoothed model by PGD (smoothed/pgd/l2_RADIUS), for models with gradients.
         certified_radii: l2 radii of certified accuracy, on the [0, 1] pixel scale.
-        adaptation: batch_norm: the model's batch normalization uses the statistics of the test batch (Keras models; measures are named
+        adaptation: batch_norm: the model's batch normalization uses the statistics of the test batch (Keras models; metrics are named
             adapted/...). none: the model as it is.
         adaptation_batch_size: images per batch of adaptation.
         adaptation_order: shuffled (batches of mixed classes) or by_class (batches of as few classes as possible, the worst case).
-        shifts: further data sets to evaluate on, of images of the same classes under other conditions, one measure each (shift/NAME):
+        shifts: further data sets to evaluate on, of images of the same classes under other conditions, one metric each (shift/NAME):
             TFDS names (cifar10_1, cifar10_corrupted/fog_5, imagenet_v2, imagenet_a, imagenet_r, imagenet_sketch), folder:DIR,
             csv:FILE, npz:FILE, hf:NAME_OR_DIR; their test images, or all where there are no splits. Classes correspond by name.
         groups: column of data=csv:FILE that names the group of an image, for the evaluation slices; empty: slices are classes alone.
@@ -290,7 +290,7 @@ class EvalConfig:
 
     @property
     def needs_validation_set(self) -> bool:
-        """Whether confidences are fitted on validation images: where there are sets to measure them on."""
+        """Whether confidences are fitted on validation images: where there are sets to evaluate them on."""
         return any(getattr(self, name) not in ("none", 0) for name in _FITTED if name not in self.unused)
 
     @property

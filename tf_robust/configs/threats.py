@@ -8,7 +8,7 @@ ATTACKS = {
     "autoattack": "robust/",
     "pgd": "robust/pgd/",
     "square": "robust/square/",
-}  # attacks of robust accuracy, and the prefixes of their measures
+}  # attacks of robust accuracy, and the prefixes of their metrics
 BALLS = ("l2", "linf")  # norms of robust accuracy
 CURVES = {"pgd": BALLS, "plb": ("l0", "l1", "l2", "linf")}  # attacks of curves, and their norms
 

@@ -40,10 +40,10 @@ class TrainConfig:
         ema: evaluate and export an exponential moving average of the weights (and of batch norm's statistics) with this momentum, such as
             0.999; 0: the weights of the last step.
         global_clipnorm: largest norm of the gradient of all weights together, to which a larger one is scaled; 0: not limited.
-        select: measure on validation images by which the best epoch is chosen, such as clean, un or corruptions/mean15; its weights are
+        select: metric on validation images by which the best epoch is chosen, such as clean, un or corruptions/mean15; its weights are
             exported. Empty: the last epoch, or clean with early_stopping.
         select_every: epochs between two measurements for select.
-        select_images: number of validation images to measure select on, a fixed stratified subset; 0: all.
+        select_images: number of validation images to evaluate select on, a fixed stratified subset; 0: all.
         early_stopping: epochs without a better value of select after which training stops; 0: train all epochs.
         learning_rate: peak learning rate.
         schedule: schedule of the learning rate.

@@ -155,9 +155,9 @@ def _card(source, writer_config, corruption_config):
     data = {
         "name": source.name.rstrip("/").split("/")[-1],
         "split": source.split,
-        "pictures": len(source),
+        "num_images": len(source),
         "fingerprint": source.fingerprint(),
-        "picture_shape": list(source.image_shape),
+        "image_shape": list(source.image_shape),
     }
     return {
         "layout": writer_config.dataset_format,

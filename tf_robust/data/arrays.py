@@ -23,8 +23,8 @@ from tf_robust.data.subsets import without_validation
 from tf_robust.ops import pixel_scale
 from tf_robust.utils.files import DAMAGED
 
-UNSPLIT = "all"  # the split of a data set without splits
-_MOST_EXAMPLES = 200_000  # read from a Dataset of unknown length
+WHOLE = "all"  # the split of a data set without splits
+_MAX_EXAMPLES = 200_000  # read from a Dataset of unknown length
 _CHANNELS = (1, 3)
 _SPLIT_ARRAYS = {"x_train", "y_train", "x_test", "y_test"}
 _TOLERANCE = 0.005  # of the pixel scale
@@ -57,7 +57,7 @@ def from_arrays(
     indices, names = class_indices(labels, name, class_names, num_classes)
     if len(pixels) != len(indices):
         raise ValueError(f"Expected as many labels as images in {name}. Received: {len(pixels)} images, {len(indices)} labels")
-    return ArraySource.of(name, UNSPLIT, pixels, indices, names)
+    return ArraySource.of(name, WHOLE, pixels, indices, names)
 
 
 def from_dataset(dataset: tf.data.Dataset, name: str = "dataset", limit: int = 0, **options: typing.Any) -> ArraySource:
@@ -93,9 +93,9 @@ def from_dataset(dataset: tf.data.Dataset, name: str = "dataset", limit: int = 0
         count += len(image)
         if endless and count >= limit:
             break
-        if not known and count > _MOST_EXAMPLES:
+        if not known and count > _MAX_EXAMPLES:
             raise ValueError(
-                f"Expected at most {_MOST_EXAMPLES} examples of a {name} whose length is unknown. Received: more. Try: dataset.take(N)"
+                f"Expected at most {_MAX_EXAMPLES} examples of a {name} whose length is unknown. Received: more. Try: dataset.take(N)"
             )
     if not images:
         raise ValueError(f"Expected examples in {name}. Received: none")

@@ -43,10 +43,10 @@ def declared(source: Source, label_set: str) -> Source:
         known = classes_of(label_set)
         if source.paths is None:
             raise ValueError(f"Expected data=folder:DIR or {label_set} with label_set={label_set}. Received: {source.name}")
-        source = relabelled(source, dict(zip(known["wnids"], known["columns"])), IMAGENET_CLASSES)
+        source = relabel(source, dict(zip(known["wnids"], known["columns"])), IMAGENET_CLASSES)
         source = dataclasses.replace(source, class_mask=tuple(known["columns"]))
     elif source.num_classes < IMAGENET_CLASSES and _are_of_imagenet(source.class_names):
-        source = relabelled(source, columns_of_imagenet(), IMAGENET_CLASSES)
+        source = relabel(source, columns_of_imagenet(), IMAGENET_CLASSES)
     elif not source.label_columns and source.num_classes != IMAGENET_CLASSES:
         raise ValueError(
             f"Expected {IMAGENET_CLASSES} classes with label_set=imagenet. Received: {source.num_classes} in {source.name}. "
@@ -156,7 +156,7 @@ def _from_lines(text):
     return pairs
 
 
-def relabelled(source: Source, label_map: Mapping[str, int], outputs: int | None = None) -> Source:
+def relabel(source: Source, label_map: Mapping[str, int], outputs: int | None = None) -> Source:
     """Returns a source of class folders whose labels are columns of a model's output, all of which compete.
 
     Args:

@@ -10,7 +10,7 @@ import PIL.ExifTags
 import PIL.Image
 import tensorflow as tf
 
-from tf_robust.data.arrays import UNSPLIT, class_indices
+from tf_robust.data.arrays import WHOLE, class_indices
 from tf_robust.data.fitting import USUAL_SIZE, Fit
 from tf_robust.data.kinds import ReadOptions, path_of
 from tf_robust.data.source import ArraySource
@@ -23,12 +23,12 @@ def splits(name: str) -> tuple[str, ...]:
     """Returns the splits of `hf:NAME_OR_DIR`, of train, validation and test; `all` if it has one only."""
     own = set(_load(name))
     found = tuple(split for split, names in _SPLITS.items() if own & set(names))
-    return found if len(own) > 1 else (UNSPLIT,)
+    return found if len(own) > 1 else (WHOLE,)
 
 
 def has_splits(name: str) -> bool:
     """Returns whether a data set has several splits."""
-    return splits(name) != (UNSPLIT,)
+    return splits(name) != (WHOLE,)
 
 
 def has_validation(name: str, data_dir: str | None, validation_fraction: float) -> bool:
@@ -54,7 +54,7 @@ def open_hf(name: str, split: str, options: ReadOptions) -> ArraySource:
     """
     loaded = _load(name)
     divided = split in ("train", "validation") and "validation" not in splits(name)
-    own = next((own for own in loaded if split == UNSPLIT or own in _SPLITS["train" if divided else split]), None)
+    own = next((own for own in loaded if split == WHOLE or own in _SPLITS["train" if divided else split]), None)
     first = next((own for own in loaded if own in _SPLITS["train"]), own)
     if own is None:
         raise ValueError(f"Expected the split {split!r} of {name}. Received: {', '.join(loaded)}")

@@ -19,7 +19,7 @@ class Shift:
     """A shifted data set and the columns of a classifier that its classes have.
 
     Attributes:
-        name: in the names of measures.
+        name: in the names of metrics.
         source: the images; its labels number its own classes.
         columns: column of the classifier's output for each class of the source.
         class_mask: the columns that compete; None: all.
@@ -31,11 +31,11 @@ class Shift:
     class_mask: tuple[int, ...] | None
 
     def card(self) -> dict:
-        """Returns what measures on this set depend on, for JSON."""
+        """Returns what metrics on this set depend on, for JSON."""
         return {
-            "pictures": len(self.source),
+            "num_images": len(self.source),
             "fingerprint": self.source.fingerprint(),
-            "picture_shape": list(self.source.image_shape),
+            "image_shape": list(self.source.image_shape),
             "class_mask": f"{len(self.class_mask)} classes" if self.class_mask else "none",
             **({} if self.columns == tuple(range(len(self.columns))) else {"columns": list(self.columns)}),
             **({"image_fit": str(self.source.fit)} if self.source.fit else {}),
@@ -43,7 +43,7 @@ class Shift:
 
 
 def shift_name(data: str) -> str:
-    """Returns the name of a shifted data set in measures: a TFDS name, or the last part of a path without its suffix.
+    """Returns the name of a shifted data set in metrics: a TFDS name, or the last part of a path without its suffix.
 
     Args:
         data: name of the data set, as in `sources.open_source`.
@@ -56,7 +56,7 @@ def shift_name(data: str) -> str:
 
 
 def check_shifts(names: Collection[str], kind: str = "shifts") -> None:
-    """Checks that shifted data sets have different names in measures.
+    """Checks that shifted data sets have different names in metrics.
 
     Args:
         names: of the data sets.

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tf_robust.data.arrays import UNSPLIT
+from tf_robust.data.arrays import WHOLE
 from tf_robust.data.fitting import FITS
 from tf_robust.data.kinds import ReadOptions, held_out_fraction, kind_of
 from tf_robust.data.source import Source, digest
-from tf_robust.data.subsets import stratified_subset, three_ways
+from tf_robust.data.subsets import split_train_val_test, stratified_subset
 from tf_robust.utils.errors import unknown
 
 SPLITS = ("train", "validation", "test")
@@ -58,16 +58,16 @@ def open_source(
         ValueError: unknown name or split, invalid fraction, labels out of range.
         FileNotFoundError: the data are missing; the message names the directory and the command that downloads them.
     """
-    if split not in (*SPLITS, UNSPLIT):
+    if split not in (*SPLITS, WHOLE):
         raise unknown("split", split, SPLITS)
     size = (image_size, image_size) if image_size else ()
     if isinstance(name, Source):
-        if split != UNSPLIT:
+        if split != WHOLE:
             raise ValueError(f"Expected evaluation_split=all for {name.name}, which have no splits. Received: {split!r}")
         return _subset(name.resized(size, image_fit), examples)
     kind = kind_of(name)
     divided = kind.has_splits(name)
-    if split == UNSPLIT and divided:
+    if split == WHOLE and divided:
         raise ValueError(f"Expected the split test or validation of {name}, which has splits. Received: {split!r}")
     if data_range and not kind.has_range:
         raise ValueError(f"Expected data_range for arrays and npz:FILE; image files have uint8 values. Received: {data_range} for {name}")
@@ -75,12 +75,12 @@ def open_source(
         raise ValueError(f"Expected validation_fraction in [0, 1). Received: {validation_fraction}")
     if image_fit not in FITS:
         raise unknown("image_fit", image_fit, FITS)
-    three_parts = not divided and split != UNSPLIT
+    three_parts = not divided and split != WHOLE
     few = 0 if three_parts else examples
     options = ReadOptions(data_dir, size, tuple(default_size), image_fit, validation_fraction, few, download, data_range, num_classes)
-    source = kind.open(name, split if divided else UNSPLIT, options).resized(size, image_fit)
+    source = kind.open(name, split if divided else WHOLE, options).resized(size, image_fit)
     if three_parts:
-        source = three_ways(source, split, held_out_fraction(name, validation_fraction))
+        source = split_train_val_test(source, split, held_out_fraction(name, validation_fraction))
     return _subset(source, examples)
 
 
@@ -98,7 +98,7 @@ def load(name: str, split: str, data_dir: str | None = None, **options) -> tf.da
     return open_source(name, split, data_dir, **options).ordered(256).unbatch()
 
 
-def describe_undivided(name: str, **options) -> dict:
+def describe_division(name: str, **options) -> dict:
     """Returns what determines the splits of a data set without splits, for JSON. Arguments as in `open_source`."""
-    labels = open_source(name, UNSPLIT, **options).read_labels()
+    labels = open_source(name, WHOLE, **options).read_labels()
     return {"images": len(labels), "labels": digest(np.asarray(labels, np.int64))}

@@ -35,7 +35,7 @@ def open_split(
         model_size: (height, width) of the images that an evaluated model takes; empty: not known.
         num_classes: of the evaluated model; 0: not known.
         images: all images, in memory; None: those that `config.data` names.
-        mapped: whether labels are columns of the model's output (`with_columns`), or still the classes in the order of the data.
+        mapped: whether labels are columns of the model's output (`map_labels`), or still the classes in the order of the data.
     """
     source = data.open_source(
         config.data if images is None else images,
@@ -68,7 +68,7 @@ def open_split(
         )
     if split == "train":
         source = data.labelled_fraction(source, config.label_fraction, seed)
-    return with_columns(config, source, num_classes) if mapped else source
+    return map_labels(config, source, num_classes) if mapped else source
 
 
 def _enlargement(source):
@@ -78,7 +78,7 @@ def _enlargement(source):
     return f", enlarged by a factor of about {factor:.1f} (median size {size[0]}x{size[1]})" if factor >= 2 else ""
 
 
-def with_columns(config: DataConfig, source: Source, num_classes: int = 0) -> Source:
+def map_labels(config: DataConfig, source: Source, num_classes: int = 0) -> Source:
     """Returns a source whose labels are columns of the model's output, by the label map, the label set or the WordNet ids of its classes.
 
     Subsets are drawn before: which images they have does not depend on the order of a model's classes.
@@ -88,7 +88,7 @@ def with_columns(config: DataConfig, source: Source, num_classes: int = 0) -> So
         source: one split, or a part of it.
         num_classes: of the evaluated model; 0: not known.
     """
-    mapped = data.relabelled(source, data.read_label_map(config.label_map), num_classes or None) if config.label_map else source
+    mapped = data.relabel(source, data.read_label_map(config.label_map), num_classes or None) if config.label_map else source
     label_set = config.label_set or data.implied_label_set(mapped, num_classes)
     if label_set and not config.label_set:
         print_note(f"label_set={label_set}: the classes of {source.name} are named by ImageNet's WordNet ids.")

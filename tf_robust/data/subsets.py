@@ -123,7 +123,7 @@ def class_weights(text: str, source: Source) -> tuple[float, ...] | None:
     return weights
 
 
-def three_ways(source: Source, split: str, fraction: float) -> Source:
+def split_train_val_test(source: Source, split: str, fraction: float) -> Source:
     """Returns a split of a data set without splits: `fraction` of the images for test and as many for validation, the rest for training.
 
     Args:

@@ -1,6 +1,6 @@
 """Evaluation of any `images -> logits` callable. Images are float32 in [0, 1], NHWC.
 
-`sets` builds the evaluation sets, `scoring` computes a record for each set, `recording` stores them, `measures` computes measures from
+`sets` builds the evaluation sets, `scoring` computes a record for each set, `recording` stores them, `metrics` computes metrics from
 the records, and `card` describes what they depend on.
 """
 
@@ -23,15 +23,14 @@ from tf_robust.evaluation import (
 from tf_robust.evaluation.batches import SEED, batch_size_of, first_images, stratified_images
 from tf_robust.evaluation.card import card_of, dependencies, difference, has_corruptions_of, image_sizes
 from tf_robust.evaluation.evaluation_set import EvaluationSet
-from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_measure
-from tf_robust.evaluation.measures import measures_of, read_evaluation
+from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES, MetricValue, parse_metric
 from tf_robust.evaluation.nonuniform_noise import noise_probabilities
 from tf_robust.evaluation.open_set import OpenSets, known_images
 from tf_robust.evaluation.per_image import OTHER_ORDER, PerImage, images_of, own_records
 from tf_robust.evaluation.recording import IMPORTANT, PER_IMAGE, per_image_folder, read_records, record_key, records
 from tf_robust.evaluation.required_bounds import (
     Outcome,
-    check_measures,
+    check_metrics,
     check_requirements,
     outcomes,
     parse_requirements,
@@ -40,6 +39,7 @@ from tf_robust.evaluation.required_bounds import (
 )
 from tf_robust.evaluation.scoring import confidences, correctness, masked
 from tf_robust.evaluation.sets import check, clean_name, evaluation_sets
+from tf_robust.evaluation.values import metrics_of, read_evaluation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,13 +49,13 @@ class Evaluation:
     Attributes:
         sets: the evaluation sets.
         records: one for each set.
-        measures: computed from the records.
+        metrics: computed from the records.
         fitted: the record of the validation images that confidences are fitted on; None: there are none.
     """
 
     sets: list[EvaluationSet]
     records: list[dict]
-    measures: list[Measure]
+    metrics: list[MetricValue]
     fitted: dict | None = None
 
 
@@ -66,8 +66,8 @@ def evaluate(
     eval_config: EvalConfig = EvalConfig(),
     log: Callable[[str], object] = print,
     data_dir: str | None = None,
-) -> list[Measure]:
-    """Evaluates a model and returns its measures.
+) -> list[MetricValue]:
+    """Evaluates a model and returns its metrics.
 
     Args:
         predict: float32 [N, H, W, C] in [0, 1] -> logits [N, C] (any scores: the largest wins).
@@ -80,7 +80,7 @@ def evaluate(
     Raises:
         ValueError: as in `records`.
     """
-    return evaluate_records(predict, source, training_source, eval_config, log=log, data_dir=data_dir).measures
+    return evaluate_records(predict, source, training_source, eval_config, log=log, data_dir=data_dir).metrics
 
 
 def evaluate_records(
@@ -123,16 +123,16 @@ def evaluate_records(
         sets = [confidence.with_confidence(one, fitted[0], eval_config, positions.get(one.name, source.positions)) for one in sets]
     sets += open_set.sets(open_sets, source, size)
     set_records = records(predict, sets, path=path, depends=depends, log=log, per_image=eval_config.per_image)
-    measures = measures_of(set_records, eval_config, imagenet=is_imagenet(source, eval_config))
+    metrics = metrics_of(set_records, eval_config, imagenet=is_imagenet(source, eval_config))
     if "slices" in eval_config.evaluations:
-        clean = next(record for one, record in zip(sets, set_records) if parse_measure(one.name).is_clean)
-        measures += slices.measures(source, correctness(clean), eval_config.groups)
-    measures += [*confidence.measures([*fitted, *set_records]), *open_set.measures(set_records)]
-    return Evaluation(sets, set_records, measures, fitted[0] if fitted else None)
+        clean = next(record for one, record in zip(sets, set_records) if parse_metric(one.name).is_clean)
+        metrics += slices.metric_values(source, correctness(clean), eval_config.groups)
+    metrics += [*confidence.metric_values([*fitted, *set_records]), *open_set.metric_values(set_records)]
+    return Evaluation(sets, set_records, metrics, fitted[0] if fitted else None)
 
 
 def is_imagenet(source: Source, eval_config: EvalConfig) -> bool:
-    """Returns whether AlexNet's errors on ImageNet-C and flips on ImageNet-P may normalize measures.
+    """Returns whether AlexNet's errors on ImageNet-C and flips on ImageNet-P may normalize metrics.
 
     This holds for all 1,000 classes, declared as ImageNet's, with ImageNet-C's constants.
     """
@@ -140,10 +140,10 @@ def is_imagenet(source: Source, eval_config: EvalConfig) -> bool:
     return source.label_set == "imagenet" and len(classes) == 1000 and eval_config.constants(source.image_shape) == "imagenet"
 
 
-def why_no_mce(source: Source, eval_config: EvalConfig, measures: Sequence[Measure]) -> str:
+def why_no_mce(source: Source, eval_config: EvalConfig, metrics: Sequence[MetricValue]) -> str:
     """Returns what the mCE of a classifier of ImageNet's classes needs, if its corruptions were measured without it; else ""."""
     expected = source.label_set == "imagenet" and "corruptions" in eval_config.evaluations
-    if not expected or any(str(measure) == "corruptions/mce" for measure in measures):
+    if not expected or any(str(metric) == "corruptions/mce" for metric in metrics):
         return ""
     if eval_config.severities != ALL_SEVERITIES:
         needs = f"all five severities, not {', '.join(map(str, eval_config.severities))} (severities=1,2,3,4,5)"

@@ -1,6 +1,6 @@
 """Evaluation by attacks: robust accuracy, distances to the nearest misclassified images, and checks of the attacks themselves.
 
-`accuracy`, `distances` and `checks` return functions (predict, evaluation set) -> record, for `EvaluationSet.measure`.
+`accuracy`, `distances` and `checks` return functions (predict, evaluation set) -> record, for `EvaluationSet.score`.
 """
 
 from collections.abc import Collection, Iterable
@@ -16,7 +16,7 @@ from tf_robust.attacks.criterion import Criterion
 from tf_robust.configs.threats import parse_threat
 from tf_robust.evaluation import auto_attack
 from tf_robust.evaluation.batches import SEED
-from tf_robust.evaluation.evaluation_set import SetMeasure
+from tf_robust.evaluation.evaluation_set import ScoreSet
 from tf_robust.models.outputs import checked_logits
 from tf_robust.ops import image_ops
 from tf_robust.ops.draws import Draws
@@ -106,7 +106,7 @@ def transferred_attack(norm: str, radius: float) -> attacks.Attack:
     )
 
 
-def transferred_accuracy(attack: attacks.Attack, positions: np.ndarray, surrogate: Predict) -> SetMeasure:
+def transferred_accuracy(attack: attacks.Attack, positions: np.ndarray, surrogate: Predict) -> ScoreSet:
     """Returns a function that counts the images that are classified correctly, and still after an attack on another model.
 
     Args:
@@ -115,7 +115,7 @@ def transferred_accuracy(attack: attacks.Attack, positions: np.ndarray, surrogat
         surrogate: the differentiable model that is attacked.
     """
 
-    def measure(predict, evaluation_set):
+    def score(predict, evaluation_set):
         correct, start = [], 0
         for images, labels in progress.batches(evaluation_set.open(), evaluation_set.name):
             images, labels = image_ops.check_images(images), labels.numpy()
@@ -125,10 +125,10 @@ def transferred_accuracy(attack: attacks.Attack, positions: np.ndarray, surrogat
             start += len(images)
         return _accuracy_record(np.concatenate(correct))
 
-    return measure
+    return score
 
 
-def accuracy(attack: attacks.Attack, positions: np.ndarray) -> SetMeasure:
+def accuracy(attack: attacks.Attack, positions: np.ndarray) -> ScoreSet:
     """Returns a function that counts the images that are classified correctly after an attack.
 
     Args:
@@ -136,17 +136,17 @@ def accuracy(attack: attacks.Attack, positions: np.ndarray) -> SetMeasure:
         positions: int [N], of the images in the data set.
     """
 
-    def measure(predict, evaluation_set):
+    def score(predict, evaluation_set):
         return _accuracy_record(np.concatenate([right for *_, right in _attacked(predict, evaluation_set, attack, positions)]))
 
-    return measure
+    return score
 
 
 def _accuracy_record(correct):
     return {"kind": "accuracy", "count": len(correct), "correct": int(correct.sum()), "which": encoded(np.packbits(correct))}
 
 
-def distances(attack: attacks.Attack, positions: np.ndarray) -> SetMeasure:
+def distances(attack: attacks.Attack, positions: np.ndarray) -> ScoreSet:
     """Returns a function that records the sizes of the smallest perturbations that are misclassified.
 
     The size is 0 for images that are already misclassified without an attack, infinity where the attack fails.
@@ -156,7 +156,7 @@ def distances(attack: attacks.Attack, positions: np.ndarray) -> SetMeasure:
         positions: int [N], of the images in the data set.
     """
 
-    def measure(predict, evaluation_set):
+    def score(predict, evaluation_set):
         batches = []
         for images, attacked, right in _attacked(predict, evaluation_set, attack, positions):
             sizes = norms.NORMS[attack.norm.name].size(tf.constant(attacked - images)).numpy()
@@ -164,7 +164,7 @@ def distances(attack: attacks.Attack, positions: np.ndarray) -> SetMeasure:
         values = np.concatenate(batches).astype(np.float32)
         return {"kind": "distances", "count": len(values), "distances": encoded(values)}
 
-    return measure
+    return score
 
 
 def _attacked(predict, evaluation_set, attack, positions):
@@ -198,7 +198,7 @@ class RandomNoise(attacks.Attack):
         return tf.clip_by_value(images + self.radius * noise, 0.0, 1.0)
 
 
-def checks(norm: str, radius: float, positions: np.ndarray, measured: Collection[str] = ()) -> SetMeasure:
+def checks(norm: str, radius: float, positions: np.ndarray, measured: Collection[str] = ()) -> ScoreSet:
     """Returns a function that checks the attacks for signs of masked gradients (Athalye et al., 2018; Carlini et al., 2019).
 
     Args:
@@ -208,7 +208,7 @@ def checks(norm: str, radius: float, positions: np.ndarray, measured: Collection
         measured: those of `ATTACKS` that are measured; pgd is compared with that on the margin.
     """
 
-    def measure(predict, evaluation_set):
+    def score(predict, evaluation_set):
         largest = norms.norm(norm).largest(evaluation_set.open().element_spec[0].shape[1:])
         correct = {
             name: np.concatenate([right for *_, right in _attacked(predict, evaluation_set, attack, positions)])
@@ -227,7 +227,7 @@ def checks(norm: str, radius: float, positions: np.ndarray, measured: Collection
             "failed": failed,
         }
 
-    return measure
+    return score
 
 
 def check_attacks(norm: str, radius: float, largest: float, measured: Collection[str] = ()) -> dict[str, attacks.Attack]:

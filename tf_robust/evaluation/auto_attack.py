@@ -6,7 +6,7 @@ import tensorflow as tf
 from tf_robust import attacks
 from tf_robust.attacks.attack import Predict, loss_and_gradient, occurring_classes
 from tf_robust.attacks.criterion import Criterion
-from tf_robust.evaluation.evaluation_set import EvaluationSet, SetMeasure
+from tf_robust.evaluation.evaluation_set import EvaluationSet, ScoreSet
 from tf_robust.models.outputs import checked_logits
 from tf_robust.ops import image_ops
 from tf_robust.utils import progress
@@ -20,17 +20,17 @@ _ROUNDING = 8 * 2.0**-24  # of float32, relative: of a sum of a few numbers
 _SQUARE = 0.002  # of accuracy that Square may take away from what the attacks with gradients leave
 
 
-def accuracy(attack: attacks.AutoAttack, positions: np.ndarray) -> SetMeasure:
+def accuracy(attack: attacks.AutoAttack, positions: np.ndarray) -> ScoreSet:
     """Returns a function that counts the images that are classified correctly after each member of AutoAttack in turn.
 
-    What a member leaves of a batch is stored in the `parts` of the evaluation set: an interrupted measure resumes there.
+    What a member leaves of a batch is stored in the `parts` of the evaluation set: an interrupted evaluation resumes there.
 
     Args:
         attack: with its batch size.
         positions: int [N], of the images in the data set.
     """
 
-    def measure(predict: Predict, evaluation_set: EvaluationSet) -> dict:
+    def score(predict: Predict, evaluation_set: EvaluationSet) -> dict:
         batches: list[dict[str, np.ndarray]] = []
         warnings: list[str] = []
         start = 0
@@ -53,7 +53,7 @@ def accuracy(attack: attacks.AutoAttack, positions: np.ndarray) -> SetMeasure:
             "warnings": warnings + square_warnings(counts, start),
         }
 
-    return measure
+    return score
 
 
 def _correct_after_members(attack, predict, images, labels, indices, evaluation_set):

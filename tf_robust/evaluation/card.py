@@ -1,4 +1,4 @@
-"""Evaluation card: what measures depend on besides the model. Measures with different cards are not comparable."""
+"""Evaluation card: what metrics depend on besides the model. Metrics with different cards are not comparable."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from tf_robust.data.source import Source, digest
 from tf_robust.evaluation import adaptation, adversarial, smoothing
 from tf_robust.evaluation.batches import SEED
 from tf_robust.evaluation.confidence import applies_to
-from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, parse_measure
+from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES, parse_metric
 from tf_robust.evaluation.nonuniform_noise import floor_of, training_std
 from tf_robust.evaluation.open_set import OpenSets
 from tf_robust.saved_models.loading import Classifier
@@ -44,15 +44,15 @@ def card_of(
         open_sets: data sets of other classes.
 
     Returns:
-        {family: {field: value}}; `data` applies to all measures, the others (`noise`, `corruptions`, `flips`, ...) to their families.
+        {family: {field: value}}; `data` applies to all metrics, the others (`noise`, `corruptions`, `flips`, ...) to their families.
     """
     card: dict[str, dict] = {
         "data": {
             "name": source.name,
             "split": source.split,
-            "pictures": len(source),
+            "num_images": len(source),
             "fingerprint": source.fingerprint(),
-            "picture_shape": list(source.image_shape),
+            "image_shape": list(source.image_shape),
             "class_mask": f"{len(source.class_mask)} classes" if source.class_mask else "none",
             **({"image_fit": str(source.fit)} if source.fit else {}),
         }
@@ -65,7 +65,7 @@ def card_of(
     if chosen & {"noise", "noise_floor"}:
         if training_source is None:
             raise ValueError("Expected a training source for the evaluations noise and noise_floor. Received: None")
-        card["noise"] = {"seed": SEED, "rate": corruptions.RATE, "deviations_of": training_source.fingerprint()}
+        card["noise"] = {"seed": SEED, "rate": corruptions.RATE, "std_from": training_source.fingerprint()}
         floor = floor_of(eval_config, training_std(training_source))
         if floor != corruptions.FLOOR:  # the floor of every card without this part
             card["nun"] = {"floor": floor}
@@ -96,7 +96,7 @@ def card_of(
         card["confidence"] = {
             **{name: getattr(eval_config, name) for name in ("calibrate", "abstain_accuracy", "conformal")},
             "confidence": metrics.abstention.CONFIDENCE,
-            "pictures": len(validation),
+            "num_images": len(validation),
             "fingerprint": validation.fingerprint(),
         }
     if open_sets.sources:
@@ -129,7 +129,7 @@ def card_of(
         if attacked and eval_config.attacks_by_gradient:
             card["fgsm"] = attacked
         if eval_config.attack_checks and eval_config.attacks_by_gradient:
-            card["checks"] = {"seed": SEED, "pictures": adversarial.CHECKED, "subset": "stratified", **attacked}
+            card["checks"] = {"seed": SEED, "num_images": adversarial.CHECKED, "subset": "stratified", **attacked}
             radii = adversarial.largest_radii(eval_config.attack_radii)
             if radii != adversarial.largest_radii(EvalConfig.attack_radii):  # those of every card without this part
                 card["checks"]["radii"] = radii
@@ -144,7 +144,7 @@ def card_of(
 def _smoothing_parts(eval_config, attacked):
     """The parts of certified accuracies and of the smoothed classifier."""
     noise = {"sigma": eval_config.smoothing_sigma, "seed": SEED, **attacked}
-    votes = {"votes": min(eval_config.smoothing_samples, smoothing.MOST_VOTES)}
+    votes = {"votes": min(eval_config.smoothing_samples, smoothing.MAX_VOTES)}
     samples = {"selection": eval_config.smoothing_selection, "samples": eval_config.smoothing_samples, "alpha": smoothing.ALPHA}
     attack = {"attack": "pgd", "steps": smoothing.PGD_STEPS, "gradient_samples": smoothing.PGD_SAMPLES}
     return {"certified": {**noise, **samples}, "smoothed_clean": {**noise, **votes}, "smoothed": {**noise, **votes, **attack}}
@@ -154,7 +154,7 @@ def has_corruptions_of(card: Card, eval_config: EvalConfig) -> bool:
     """Returns whether the corruptions in a card, if there are any, are those of an evaluation: its frost, or its corrupted set."""
     if "corruptions" not in card:
         return True
-    shape = tuple(card["data"]["picture_shape"])
+    shape = tuple(card["data"]["image_shape"])
     description = corruptions.describe(shape, eval_config.constants(shape), eval_config.protocol(shape), eval_config.frost_dir or None)
     fields = _corruption_fields(eval_config, description)
     return {name: card["corruptions"].get(name) for name in fields} == fields
@@ -210,12 +210,12 @@ def dependencies(model: str | None, interface: Mapping | None, card: Card, name:
     return {"model": model, "interface": interface, "data": card["data"], "family": part_of(card, name), **adapted, **fitted}
 
 
-def part_of(card: Card, measure: str) -> Mapping | None:
-    """Returns the fields of a card that a measure depends on besides `data`, or None.
+def part_of(card: Card, metric: str) -> Mapping | None:
+    """Returns the fields of a card that a metric depends on besides `data`, or None.
 
     Those of `nun` include its floor, those of means over corruptions their severities.
     """
-    name = parse_measure(measure).plain
+    name = parse_metric(metric).plain
     fields = card.get(name.card_family)
     if fields and name.family == "shift":
         return fields.get(name.name)
@@ -229,19 +229,19 @@ def part_of(card: Card, measure: str) -> Mapping | None:
 
 
 def _of_open_set(fields, name):
-    """The fields of a set NAME, or of a measure NAME/auroc or NAME/SCORE/auroc, of which nearest neighbors matter to knn alone."""
+    """The fields of a set NAME, or of a metric NAME/auroc or NAME/SCORE/auroc, of which nearest neighbors matter to knn alone."""
     *path, kind = name.split("/")
-    is_measure = kind in ("auroc", "fpr95")
-    neighbors = {} if is_measure and path[-1:] != ["knn"] else {field: fields[field] for field in fields if field != "sets"}
+    is_metric = kind in ("auroc", "fpr95")
+    neighbors = {} if is_metric and path[-1:] != ["knn"] else {field: fields[field] for field in fields if field != "sets"}
     sets = {one: entry for one, entry in fields["sets"].items() if one in (name, "/".join(path), "/".join(path[:-1]))}
     return {**neighbors, "sets": sets}
 
 
-def difference(measure: str, first: Card | None, second: Card | None) -> list[tuple[str, object, object]]:
-    """Returns the fields in which two cards differ for a measure.
+def difference(metric: str, first: Card | None, second: Card | None) -> list[tuple[str, object, object]]:
+    """Returns the fields in which two cards differ for a metric.
 
     Args:
-        measure: name of the measure.
+        metric: name of the metric.
         first: as `card_of` returns it, or None.
         second: as `card_of` returns it, or None.
 
@@ -251,10 +251,10 @@ def difference(measure: str, first: Card | None, second: Card | None) -> list[tu
     if not first or not second:
         return []
     differing: list[tuple[str, object, object]] = []
-    ignored = {"deviations_of"} if parse_measure(measure).family == "un" else set()  # in the fields of all noise, but for NUN alone
+    ignored = {"std_from"} if parse_metric(metric).family == "un" else set()  # in the fields of all noise, but for NUN alone
     adapted = ("adaptation",) if "adaptation" in first and "adaptation" in second else ()  # else it is what is compared
-    for part in ("data", *adapted, parse_measure(measure).card_family):
-        one, other = ((card.get(part) if part in ("data", "adaptation") else part_of(card, measure)) or {} for card in (first, second))
+    for part in ("data", *adapted, parse_metric(metric).card_family):
+        one, other = ((card.get(part) if part in ("data", "adaptation") else part_of(card, metric)) or {} for card in (first, second))
         differing += [
             (f"{part}.{field}", one.get(field), other.get(field))
             for field in sorted({*one, *other} - ignored)

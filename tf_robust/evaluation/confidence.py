@@ -17,8 +17,8 @@ from tf_robust import data, metrics
 from tf_robust.configs.evaluation import EvalConfig
 from tf_robust.data.source import Source
 from tf_robust.evaluation.evaluation_set import EvaluationSet
-from tf_robust.evaluation.measure import Measure, parse_measure
 from tf_robust.evaluation.metric_table import METRICS
+from tf_robust.evaluation.metric_value import MetricValue, parse_metric
 from tf_robust.evaluation.scoring import collect, correctness, score_set
 from tf_robust.ops import philox
 from tf_robust.utils.arrays import decoded, encoded
@@ -37,12 +37,12 @@ def fit_set(source: Source, eval_config: EvalConfig, batch_size: int) -> Evaluat
         eval_config: names what is fitted.
         batch_size: images in a batch.
     """
-    measure = functools.partial(_fit, eval_config=eval_config, positions=source.positions)
-    return EvaluationSet(SET, lambda: data.evaluation_batches(source, batch_size), measure, source.class_mask)
+    metric = functools.partial(_fit, eval_config=eval_config, positions=source.positions)
+    return EvaluationSet(SET, lambda: data.evaluation_batches(source, batch_size), metric, source.class_mask)
 
 
 def with_confidence(one: EvaluationSet, fitted: dict, eval_config: EvalConfig, positions: np.ndarray) -> EvaluationSet:
-    """Returns an evaluation set whose record also has the measures of fitted confidences.
+    """Returns an evaluation set whose record also has the metrics of fitted confidences.
 
     Args:
         one: any set; one that is not clean, shifted or corrupted is returned unchanged.
@@ -52,13 +52,13 @@ def with_confidence(one: EvaluationSet, fitted: dict, eval_config: EvalConfig, p
     """
     if not applies_to(one.name):
         return one
-    further = functools.partial(score, fitted=fitted, eval_config=eval_config, positions=positions, keep=parse_measure(one.name).is_clean)
-    return dataclasses.replace(one, measure=functools.partial(score_set, further=further))
+    further = functools.partial(score, fitted=fitted, eval_config=eval_config, positions=positions, keep=parse_metric(one.name).is_clean)
+    return dataclasses.replace(one, score=functools.partial(score_set, further=further))
 
 
 def applies_to(name: str) -> bool:
     """Returns whether fitted confidences are measured on a set: clean, shifted, or corrupted."""
-    return parse_measure(name).is_clean or parse_measure(name).family in ("shift", "corruptions")
+    return parse_metric(name).is_clean or parse_metric(name).family in ("shift", "corruptions")
 
 
 def _fit(predict, evaluation_set, eval_config, positions):
@@ -151,8 +151,8 @@ def outcomes(record: dict) -> tuple[np.ndarray, np.ndarray]:
     return decoded(found["confidences"], np.float32), correctness({**record, "which": found["which"]})
 
 
-def measures(records: Sequence[dict]) -> list[Measure]:
-    """Returns the measures of fitted confidences.
+def metric_values(records: Sequence[dict]) -> list[MetricValue]:
+    """Returns the metrics of fitted confidences.
 
     `calibrated/GROUP/ece` (and rms, brier, nll; with `_before` without scaling), `abstention/GROUP/coverage` and `accuracy`,
     `conformal/GROUP/coverage` and `size`; GROUP is `severity_1` to `severity_5` or `shift/NAME`, and missing for clean images.
@@ -165,11 +165,11 @@ def measures(records: Sequence[dict]) -> list[Measure]:
         return []
     found = []
     if isinstance(fitted["scale"], float) and any("ece" in record.get("confidence", {}) for record in records):
-        found.append(Measure("calibrated", "temperature").with_value(1 / fitted["scale"], fitted["count"]))
+        found.append(MetricValue("calibrated", "temperature").with_value(1 / fitted["scale"], fitted["count"]))
     if fitted["threshold"] is not None:
-        found.append(Measure("abstention", "threshold").with_value(fitted["threshold"], fitted["count"]))
+        found.append(MetricValue("abstention", "threshold").with_value(fitted["threshold"], fitted["count"]))
     for group, members in groups(records).items():
-        found += _group_measures(f"{group}/" if group else "", members)
+        found += _group_metrics(f"{group}/" if group else "", members)
     return found
 
 
@@ -177,7 +177,7 @@ def groups(records: Sequence[dict]) -> dict[str, list[dict]]:
     """Returns {"" (clean), "severity_1" (over the 15 corruptions), ..., "shift/NAME": records with fitted confidences}."""
     found: dict[str, list[dict]] = {}
     for record in records:
-        name = parse_measure(record["set"])
+        name = parse_metric(record["set"])
         if "confidence" not in record or (name.family == "corruptions" and name.name not in metrics.BENCHMARK):
             continue
         group = "" if name.is_clean else f"severity_{name.severity}" if name.family == "corruptions" else str(name)
@@ -185,12 +185,12 @@ def groups(records: Sequence[dict]) -> dict[str, list[dict]]:
     return dict(sorted(found.items(), key=lambda entry: (entry[0] != "", entry[0].startswith("shift/"), entry[0])))
 
 
-def _group_measures(group, members):
+def _group_metrics(group, members):
     count, entries = members[0]["count"], [member["confidence"] for member in members]
     images = sum(member["count"] for member in members)
 
     def fraction(family, name, part, whole):
-        named = Measure(family, group + name)
+        named = MetricValue(family, group + name)
         return named.with_accuracy(part, whole) if len(members) == 1 else named.with_value(part / whole, count)  # sets share their images
 
     def total(field):
@@ -201,12 +201,12 @@ def _group_measures(group, members):
         for name in ("rms", "ece", "brier", "nll"):
             unscaled = METRICS[f"calibration/{name}"].record_field
             for end, values in (("", [entry[name] for entry in entries]), ("_before", [member[unscaled] for member in members])):
-                found.append(Measure("calibrated", f"{group}{name}{end}").with_value(float(np.mean(values)), count))
+                found.append(MetricValue("calibrated", f"{group}{name}{end}").with_value(float(np.mean(values)), count))
     if "answered" in entries[0]:
         found.append(fraction("abstention", "coverage", total("answered"), images))
         if total("answered"):
             found.append(fraction("abstention", "accuracy", total("answered_correct"), total("answered")))
     if "covered" in entries[0]:
         found.append(fraction("conformal", "coverage", total("covered"), images))
-        found.append(Measure("conformal", f"{group}size").with_value(total("size") / images, count))
+        found.append(MetricValue("conformal", f"{group}size").with_value(total("size") / images, count))
     return found

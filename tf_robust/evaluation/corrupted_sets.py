@@ -15,7 +15,7 @@ from tf_robust.data.source import Source
 from tf_robust.evaluation import scoring, set_cache
 from tf_robust.evaluation.batches import SEED, batch_size_of, clean_batches
 from tf_robust.evaluation.evaluation_set import EvaluationSet
-from tf_robust.evaluation.measure import CORRUPTION_FAMILIES
+from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES
 from tf_robust.evaluation.nonuniform_noise import probabilities, training_std
 
 _Batches = Callable[[], tf.data.Dataset]

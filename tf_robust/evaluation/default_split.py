@@ -44,9 +44,9 @@ def print_default_split(given: EvaluationData, calibrated: Sequence[str] = ()) -
         calibrated: as there.
     """
     name, split = given.config.data, given.eval_config.evaluation_split
-    if split == data.UNSPLIT and given.held_out:
+    if split == data.WHOLE and given.held_out:
         print_note(f"{name} has no splits: confidences are fitted on {given.held_out:g} of its images, all others are evaluated.")
-    elif split == data.UNSPLIT and given.images is None:
+    elif split == data.WHOLE and given.images is None:
         print_note(f"{name} has no splits: evaluated on all of its images.")
     elif given.images is None and not data.has_splits(name):
         reason = f"as {', '.join(calibrated)} is calibrated on the training part" if calibrated else "which the model was not trained on"

@@ -49,7 +49,7 @@ class EvaluationData:
         data.shifts.check_shifts(self.eval_config.ood, "ood")
 
     def source(self, split: str, examples: int = 0, mapped: bool = True) -> Source:
-        """Returns one split of the data. Parts of data without splits are drawn before labels are mapped (`with_columns`).
+        """Returns one split of the data. Parts of data without splits are drawn before labels are mapped (`map_labels`).
 
         Args:
             split: train, validation or test.
@@ -67,32 +67,32 @@ class EvaluationData:
             mapped=mapped,
         )
 
-    def with_columns(self, source: Source) -> Source:
+    def map_labels(self, source: Source) -> Source:
         """Returns a part of the data whose labels are columns of the model's output."""
-        return splits.with_columns(self.config, source, self.num_classes)
+        return splits.map_labels(self.config, source, self.num_classes)
 
     def like_images(self, source: Source) -> Source:
         """Returns further images in memory with labels that are mapped as those of `images`, if they have the same classes."""
-        return self.with_columns(source) if self.images is not None and source.class_names == self.images.class_names else source
+        return self.map_labels(source) if self.images is not None and source.class_names == self.images.class_names else source
 
     @property
     def held_out(self) -> float:
         """The fraction of data without splits that confidences are fitted on, while all other images are evaluated; 0: not so."""
         fits = self.eval_config.needs_validation_set and self.validation_images is None
-        return self.config.validation_fraction if fits and self.eval_config.evaluation_split == data.UNSPLIT else 0.0
+        return self.config.validation_fraction if fits and self.eval_config.evaluation_split == data.WHOLE else 0.0
 
     def evaluation_source(self) -> Source:
         """Returns the images to evaluate on."""
         subset = self.eval_config.subset
         if not self.held_out:
             return self.source(self.eval_config.evaluation_split, subset)
-        return self._divided(data.UNSPLIT, subset)
+        return self._divided(data.WHOLE, subset)
 
     def _divided(self, split, subset=0):
         """A part of data without splits, of which a fraction is held out."""
-        source = data.three_ways(self.source(data.UNSPLIT, mapped=False), split, self.held_out)
+        source = data.split_train_val_test(self.source(data.WHOLE, mapped=False), split, self.held_out)
         source = data.stratified_subset(source, subset) if 0 < subset < len(source) else source
-        return self.with_columns(source)
+        return self.map_labels(source)
 
     def shifts(self, original: Source) -> list[Shift]:
         """Returns the shifted data sets, with the classes and the image size of the images to evaluate on."""
@@ -139,7 +139,7 @@ class EvaluationData:
         return evaluation.OpenSets(sources, model, self.known_source() if model else None)
 
     def other_sources(self, original: Source) -> dict[str, Source]:
-        """Returns {name in measures: images of other classes}, with the image size of the images to evaluate on.
+        """Returns {name in metrics: images of other classes}, with the image size of the images to evaluate on.
 
         Raises:
             ValueError: another number of channels.

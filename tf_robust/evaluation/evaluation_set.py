@@ -22,10 +22,10 @@ class EvaluationSet:
             `ood/NAME`.
         open: returns a Dataset of (float32 [B, H, W, C] in [0, 1], int64 [B]); for flips [B, frames, H, W, C]. Called only when the
             images are needed: a set that was measured before costs nothing.
-        measure: computes the record of a model on this set, a dictionary for JSON; None: `scoring.score_set`.
+        score: computes the record of a model on this set, a dictionary for JSON; None: `scoring.score_set`.
         class_mask: the columns of the model's output that count; None: all.
-        parts: results of parts of a long measure, text by name, which are written as soon as they are set: an interrupted measure finds
-            there what it set before.
+        parts: results of parts of a long evaluation, text by name, which are written as soon as they are set: an interrupted evaluation
+            finds there what it set before.
         images: the source of the images, in the order of the set; None: the set cannot be evaluated in shards.
         open_range: (first, last) -> as `open`, for the images `first`..`last` - 1, without reading the others; None as for `images`.
         origin: returns the source that has the positions and paths of the images; None: `images`.
@@ -33,7 +33,7 @@ class EvaluationSet:
 
     name: str
     open: Callable[[], tf.data.Dataset]
-    measure: SetMeasure | None = None
+    score: ScoreSet | None = None
     class_mask: Sequence[int] | None = None
     parts: MutableMapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
     images: Source | None = None
@@ -41,4 +41,4 @@ class EvaluationSet:
     origin: Callable[[], Source] | None = None
 
 
-SetMeasure = Callable[[Predict, EvaluationSet], dict]
+ScoreSet = Callable[[Predict, EvaluationSet], dict]

@@ -19,7 +19,7 @@ from tf_robust.saved_models import batch_check, card_files, input_check
 from tf_robust.saved_models.loading import Classifier
 from tf_robust.utils.progress import print_note
 
-CHECKED_IMAGES, IMAGES_PER_CLASS, MOST_IMAGES = 300, 10, 1000
+CHECKED_IMAGES, IMAGES_PER_CLASS, MAX_IMAGES = 300, 10, 1000
 IMAGES_FOR_OUTPUTS = 50
 _CLASSES_OF_FOLDERS = "label_map=FILE maps class folders to columns of the logits, label_set=imagenet_r those of ImageNet-R"
 _CLASSES_OF_LABELS = "a model of these classes, or labels that are columns of its scores"
@@ -94,10 +94,10 @@ def check_unchanged(card: Mapping[str, typing.Any], path: str, config: DataConfi
     Raises:
         ValueError: they have changed.
     """
-    described = [one["undivided"] for one in trainings_on(card, config.data) if isinstance(one.get("undivided"), dict)]
+    described = [one["division"] for one in trainings_on(card, config.data) if isinstance(one.get("division"), dict)]
     if not described or data.has_splits(config.data):
         return
-    now = data.describe_undivided(config.data, data_range=config.data_range)
+    now = data.describe_division(config.data, data_range=config.data_range)
     changed = [one for one in described if one != now]
     if changed:
         before = changed[0]
@@ -269,7 +269,7 @@ def with_checked_inputs(predict: Classifier, source: Source) -> Classifier:
     """
     if unchecked := _unchecked(predict):
         return unchecked
-    count = min(max(CHECKED_IMAGES, IMAGES_PER_CLASS * source.num_classes), MOST_IMAGES)
+    count = min(max(CHECKED_IMAGES, IMAGES_PER_CLASS * source.num_classes), MAX_IMAGES)
     if source.random_access:  # which may be sorted by class, as arrays often are
         source = source.subset(stratified_order(np.asarray(source.labels))[:count])
     images, labels = evaluation.first_images(source, count)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_robust import evaluation
 from tf_robust.configs.train import UNRECORDED_FLAGS
-from tf_robust.data import UNSPLIT, has_splits
+from tf_robust.data import WHOLE, has_splits
 from tf_robust.data.source import Source
 from tf_robust.evaluation.default_split import print_default_split, with_default_split
 from tf_robust.evaluation.evaluation_data import EvaluationData
@@ -82,7 +82,7 @@ def evaluate(
     Raises:
         ValueError: the model takes other images or has another number of classes.
     """
-    classifier, data, source = suited(classifier, data, split_chosen)
+    classifier, data, source = match_model_and_data(classifier, data, split_chosen)
     if not split_chosen:
         print_default_split(data)
     data = dataclasses.replace(data, eval_config=with_possible_attacks(data.eval_config, classifier, source))
@@ -119,7 +119,7 @@ def evaluate(
             depends=lambda name: evaluation.dependencies(digest, interface_fields, card, name),
             log=log or progress.at_intervals(functools.partial(print, flush=True), SECONDS_BETWEEN_LINES, evaluation.IMPORTANT),
         )
-    no_mce = evaluation.why_no_mce(source, data.eval_config, result.measures)
+    no_mce = evaluation.why_no_mce(source, data.eval_config, result.metrics)
     content = {
         "row": row,
         "seed": data.seed,
@@ -127,10 +127,10 @@ def evaluate(
         "data": data.config.data,
         "model": str(classifier.card.get("model", model_name or os.path.basename(os.path.abspath(classifier.path)))),
         "split": data.eval_config.evaluation_split,
-        "measuring": recorded(data.eval_config),
+        "options": recorded(data.eval_config),
         "card": card,
         "attacks": _attacks(result.records),
-        "rows": [measure.to_json() for measure in _named(result.measures, data)],
+        "rows": [metric.to_json() for metric in _named(result.metrics, data)],
         "versions": environment.describe(),
         "commit": environment.commit(),
         "date": datetime.date.today().isoformat(),
@@ -143,7 +143,9 @@ def evaluate(
     return ModelEvaluation(content, classifier, predict, data, source, result)
 
 
-def suited(classifier: loading.Classifier, data: EvaluationData, split_chosen: bool) -> tuple[loading.Classifier, EvaluationData, Source]:
+def match_model_and_data(
+    classifier: loading.Classifier, data: EvaluationData, split_chosen: bool
+) -> tuple[loading.Classifier, EvaluationData, Source]:
     """Returns a model with the input range and the kind of output that fit the data, the data that suit the model, and the images.
 
     Args:
@@ -179,7 +181,7 @@ def _for_model(data, classifier, split_chosen):
     """The data with the image size, the classes and the validation fraction of a model, and with all images of data without splits."""
     data = data if split_chosen else with_default_split(data, classifier.card)
     fits = data.eval_config.needs_validation_set and data.validation_images is None
-    divided = data.eval_config.evaluation_split != UNSPLIT and not has_splits(data.config.data)
+    divided = data.eval_config.evaluation_split != WHOLE and not has_splits(data.config.data)
     held_out = data.images is None and (fits or divided)
     return dataclasses.replace(
         data,
@@ -201,9 +203,9 @@ def _in_order(source, shifts, order):
     return evaluation.adaptation.ordered(source, order), shifts
 
 
-def _named(measures, data):
-    """The measures, named after the fraction of labels that the model was trained with and its adaptation."""
-    return [measure.of_model(data.config.label_fraction, data.eval_config.adaptation != "none") for measure in measures]
+def _named(metrics, data):
+    """The metrics, named after the fraction of labels that the model was trained with and its adaptation."""
+    return [metric.of_model(data.config.label_fraction, data.eval_config.adaptation != "none") for metric in metrics]
 
 
 def _attacks(records):

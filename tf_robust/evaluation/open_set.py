@@ -10,7 +10,7 @@ from tf_robust import data, metrics
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_subset
 from tf_robust.evaluation.evaluation_set import EvaluationSet
-from tf_robust.evaluation.measure import Measure, parse_measure
+from tf_robust.evaluation.metric_value import MetricValue, parse_metric
 from tf_robust.evaluation.scoring import masked_logits
 from tf_robust.saved_models.loading import Classifier
 from tf_robust.utils.arrays import decoded, encoded
@@ -25,7 +25,7 @@ class OpenSets:
     """Data sets of other classes, and what scores of them need.
 
     Attributes:
-        sources: {name in measures: images}; their labels are not used.
+        sources: {name in metrics: images}; their labels are not used.
         model: has an output `embedding`; None: there are no scores by nearest neighbors.
         known: training images for nearest neighbors; None: there are none.
     """
@@ -35,9 +35,9 @@ class OpenSets:
     known: Source | None = None
 
     def card(self) -> dict:
-        """Returns what the measures depend on, for JSON."""
+        """Returns what the metrics depend on, for JSON."""
         known = self.known.fingerprint() if self.model and self.known else "none"
-        sets = {name: {"pictures": len(one), "fingerprint": one.fingerprint()} for name, one in self.sources.items()}
+        sets = {name: {"num_images": len(one), "fingerprint": one.fingerprint()} for name, one in self.sources.items()}
         return {"neighbors_among": known, "neighbors": self.neighbors, "sets": sets}
 
     @property
@@ -72,9 +72,9 @@ def sets(open_sets: OpenSets, source: Source, batch_size: int) -> list[Evaluatio
             [open_sets.model.outputs(images)["embedding"] for images, _ in data.evaluation_batches(open_sets.known, batch_size)]
         )
 
-    measure = functools.partial(_scores, known=known, open_sets=open_sets)
+    metric = functools.partial(_scores, known=known, open_sets=open_sets)
     return [
-        EvaluationSet(name, functools.partial(data.evaluation_batches, one, batch_size), measure, source.class_mask)
+        EvaluationSet(name, functools.partial(data.evaluation_batches, one, batch_size), metric, source.class_mask)
         for name, one in {"ood": source, **{f"ood/{name}": one for name, one in open_sets.sources.items()}}.items()
     ]
 
@@ -96,13 +96,13 @@ def _scores(predict, evaluation_set, known, open_sets):
     return {"kind": "ood", "count": count, "scores": {name: encoded(one.astype(np.float32)) for name, one in scores.items()}}
 
 
-def measures(records: Sequence[dict]) -> list[Measure]:
+def metric_values(records: Sequence[dict]) -> list[MetricValue]:
     """Returns `ood/NAME/auroc` and `ood/NAME/fpr95` by the largest probability, and `ood/NAME/SCORE/auroc` and `fpr95` by other scores.
 
     Args:
         records: of all sets.
     """
-    by_name = {parse_measure(record["set"]).name: record for record in records if record["kind"] == "ood"}
+    by_name = {parse_metric(record["set"]).name: record for record in records if record["kind"] == "ood"}
     if "" not in by_name:
         return []
     own, found = by_name.pop(""), []
@@ -111,6 +111,6 @@ def measures(records: Sequence[dict]) -> list[Measure]:
             inside, outside = (decoded(one, np.float32) for one in (own["scores"][score], text))
             prefix = name if score == BASELINE else f"{name}/{score}"
             count = own["count"] + record["count"]
-            found.append(Measure("ood", f"{prefix}/auroc", value=metrics.auroc(inside, outside), count=count))
-            found.append(Measure("ood", f"{prefix}/fpr95", value=metrics.false_positive_rate(inside, outside), count=count))
+            found.append(MetricValue("ood", f"{prefix}/auroc", value=metrics.auroc(inside, outside), count=count))
+            found.append(MetricValue("ood", f"{prefix}/fpr95", value=metrics.false_positive_rate(inside, outside), count=count))
     return found

@@ -10,12 +10,12 @@ from tf_robust import metrics
 from tf_robust.configs.evaluation import ALL_SEVERITIES
 from tf_robust.configs.threats import parse_curve, parse_threat
 from tf_robust.evaluation import adversarial, card, smoothing
-from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, parse_measure
+from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES, parse_metric
 from tf_robust.evaluation.recording import per_image_folder, read_records, record_key, shards_module
 from tf_robust.evaluation.scoring import confidences, correctness
 from tf_robust.utils.arrays import decoded
 
-FEWEST_FOR_RMS = 500  # images, five bins of the RMS calibration error: with fewer it has no interval
+MIN_FOR_RMS = 500  # images, five bins of the RMS calibration error: with fewer it has no interval
 OTHER_ORDER = " in another order"  # end of a digest of images
 
 
@@ -34,19 +34,19 @@ class PerImage:
         self._files: dict[str, list[dict]] = {}  # by path
         self._own: dict[tuple[str, str], dict[str, dict]] = {}  # by path and evaluation
 
-    def __call__(self, evaluation: Mapping, measure: str) -> tuple[str, np.ndarray] | None:
-        """Returns the values whose mean is a measure.
+    def __call__(self, evaluation: Mapping, metric: str) -> tuple[str, np.ndarray] | None:
+        """Returns the values whose mean is a metric.
 
         Args:
             evaluation: content of an `evaluation.json`.
-            measure: the name of one of its measures.
+            metric: the name of one of its metrics.
 
         Returns:
-            (digest of the images and their processing, array [N]: bool for an accuracy on one set, else float64), or None if the measure
+            (digest of the images and their processing, array [N]: bool for an accuracy on one set, else float64), or None if the metric
             is not a mean over images or its records are missing. The digest ends in `OTHER_ORDER` where the images are those of the
             clean set in another order.
         """
-        name = parse_measure(measure).plain
+        name = parse_metric(metric).plain
         weights = _weights(name, evaluation)
         if not weights or not evaluation.get("card") or "model_digest" not in evaluation:
             return None
@@ -69,11 +69,11 @@ class PerImage:
         return images, sum(weight * value for weight, value in zip(weights.values(), per_set))
 
     def _of_clean(self, evaluation, own, name):
-        """The values of a measure of the clean images; None for records of older versions, which have no scores of each image."""
-        record = next((record for one, record in own.items() if parse_measure(one).is_clean), None)
+        """The values of a metric of the clean images; None for records of older versions, which have no scores of each image."""
+        record = next((record for one, record in own.items() if parse_metric(one).is_clean), None)
         if record is None or "brier_scores" not in record:
             return None
-        if str(name) == "calibration/rms" and len(correctness(record)) < FEWEST_FOR_RMS:
+        if str(name) == "calibration/rms" and len(correctness(record)) < MIN_FOR_RMS:
             return None
         values = name.entry.metric.per_image
         if isinstance(values, str):
@@ -83,7 +83,7 @@ class PerImage:
         return record_key(card.dependencies(None, None, evaluation["card"], str(name))), values
 
     def _certified(self, evaluation, own, name):
-        """The values of a measure of the certified radii."""
+        """The values of a metric of the certified radii."""
         if "certified" not in own:
             return None
         record, (norm, _, radius) = own["certified"], name.name.partition("_")
@@ -158,7 +158,7 @@ def _values(record):
 
 
 def _weights(name, evaluation):
-    """Returns {set: weight} where the measure is the weighted sum of the sets' means."""
+    """Returns {set: weight} where the metric is the weighted sum of the sets' means."""
     if name.family in CORRUPTION_FAMILIES:
         means_over = evaluation.get("card", {}).get("corruption_means", {}).get("means_over_severities", ALL_SEVERITIES)
         severities = means_over if name.severity is None else (name.severity,)

@@ -1,4 +1,4 @@
-"""Records of evaluation sets: dictionaries for JSON from which all measures are computed, one line each in a file.
+"""Records of evaluation sets: dictionaries for JSON from which all metrics are computed, one line each in a file.
 
 Every record is written as soon as it is computed, so an interrupted evaluation resumes where it stopped. Parts of long records, such
 as those of attacks, are written in the same way to another file, which is removed at the end.
@@ -78,7 +78,7 @@ def records(
                     continue
                 parts = _Parts(f"{path}.parts", locks, one.name, keys[one.name]) if path else {}
                 one = dataclasses.replace(one, parts=parts)
-                record = shards.record() if shards else (one.measure or score_set)(masked(predict, one.class_mask), one)
+                record = shards.record() if shards else (one.score or score_set)(masked(predict, one.class_mask), one)
                 if record is None:
                     continue
                 complete[one.name] = {"set": one.name, "depends": keys[one.name], **record, **_order(one)}
@@ -137,7 +137,7 @@ def _shards(sets, path, keys):
     return {
         one.name: shards.Shards(one, per_image_folder(os.path.dirname(path), one.name), keys[one.name])
         for one in sets
-        if one.open_range and not one.measure
+        if one.open_range and not one.score
     }
 
 

@@ -1,4 +1,4 @@
-"""Required bounds of measures, for continuous integration: `corruptions/mean15>=0.7,flips/mean<=0.1`."""
+"""Required bounds of metrics, for continuous integration: `corruptions/mean15>=0.7,flips/mean<=0.1`."""
 
 import re
 import typing
@@ -7,13 +7,13 @@ from xml.etree import ElementTree
 
 from tf_robust.configs.evaluation import EvalConfig
 from tf_robust.data.shifts import shift_name
-from tf_robust.evaluation.measure import Measure, describe, parse_measure
 from tf_robust.evaluation.metric_table import examples
+from tf_robust.evaluation.metric_value import MetricValue, describe, parse_metric
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import atomic_file
 
-Requirement = tuple[str, str, float]  # measure, ">=" or "<=", bound
-_OTHER_NAMES = ("accuracy", "acc", "clean_accuracy", "accuracy/clean", "test_accuracy", "top1")  # of the measure clean elsewhere
+Requirement = tuple[str, str, float]  # metric, ">=" or "<=", bound
+_OTHER_NAMES = ("accuracy", "acc", "clean_accuracy", "accuracy/clean", "test_accuracy", "top1")  # of the metric clean elsewhere
 
 
 def parse_requirements(text: str) -> list[Requirement]:
@@ -37,65 +37,63 @@ def parse_requirements(text: str) -> list[Requirement]:
 def check_requirements(
     required: Iterable[Requirement], eval_config: EvalConfig, label_fraction: float = 1.0, deployed: bool = False
 ) -> None:
-    """Checks, before an evaluation, that it gives the required measures.
+    """Checks, before an evaluation, that it gives the required metrics.
 
     Args:
         required: as `parse_requirements` returns it.
         eval_config: what is measured.
-        label_fraction: as in `check_measures`.
-        deployed: as in `check_measures`.
+        label_fraction: as in `check_metrics`.
+        deployed: as in `check_metrics`.
 
     Raises:
-        ValueError: as in `check_measures`, or a bound outside [0, 1] of a fraction.
+        ValueError: as in `check_metrics`, or a bound outside [0, 1] of a fraction.
     """
     required = list(required)
-    check_measures([measure for measure, _, _ in required], eval_config, "--require", label_fraction, deployed)
-    for measure, sign, bound in required:
-        if describe(measure).is_fraction and not 0 <= bound <= 1:
-            advice = f". Try: --require='{measure}{sign}{bound / 100:g}'" if 1 < bound <= 100 else ""
-            raise ValueError(f"Expected a bound from 0 to 1 for {measure}, a fraction. Received: {measure}{sign}{bound:g}{advice}")
+    check_metrics([metric for metric, _, _ in required], eval_config, "--require", label_fraction, deployed)
+    for metric, sign, bound in required:
+        if describe(metric).is_fraction and not 0 <= bound <= 1:
+            advice = f". Try: --require='{metric}{sign}{bound / 100:g}'" if 1 < bound <= 100 else ""
+            raise ValueError(f"Expected a bound from 0 to 1 for {metric}, a fraction. Received: {metric}{sign}{bound:g}{advice}")
 
 
-def check_measures(
-    measures: Iterable[str], eval_config: EvalConfig, flag: str, label_fraction: float = 1.0, deployed: bool = False
-) -> None:
-    """Checks, before an evaluation, that it gives measures.
+def check_metrics(metrics: Iterable[str], eval_config: EvalConfig, flag: str, label_fraction: float = 1.0, deployed: bool = False) -> None:
+    """Checks, before an evaluation, that it gives metrics.
 
-    Measures that the data or the model may or may not have, such as the accuracy of a class, are accepted.
+    Metrics that the data or the model may or may not have, such as the accuracy of a class, are accepted.
 
     Args:
-        measures: their names.
+        metrics: their names.
         eval_config: what is measured.
-        flag: that names the measures, for messages.
+        flag: that names the metrics, for messages.
         label_fraction: fraction of the labels that the model was trained with.
         deployed: size and latency of a file are measured too.
 
     Raises:
-        ValueError: an unknown measure, or one that these options do not give.
+        ValueError: an unknown metric, or one that these options do not give.
     """
-    for measure in measures:
-        if measure in _OTHER_NAMES:
-            raise ValueError(f"Unknown measure in {flag}: {measure!r}. Did you mean 'clean', the accuracy on unchanged images?")
-        if not describe(measure).meaning:
-            raise unknown(f"measure in {flag}", measure, [name for names in examples().values() for name in names])
-        parsed = parse_measure(measure)
+    for metric in metrics:
+        if metric in _OTHER_NAMES:
+            raise ValueError(f"Unknown metric in {flag}: {metric!r}. Did you mean 'clean', the accuracy on unchanged images?")
+        if not describe(metric).meaning:
+            raise unknown(f"metric in {flag}", metric, [name for names in examples().values() for name in names])
+        parsed = parse_metric(metric)
         if parsed.family == "deployed":
             if not deployed:
-                raise ValueError(f"Expected {flag} with measures of a model. Received: {measure}, of the files of formats")
+                raise ValueError(f"Expected {flag} with metrics of a model. Received: {metric}, of the files of formats")
             continue
         named = parsed.plain.of_model(label_fraction, eval_config.adaptation != "none")
         if named != parsed:
             options = f"adaptation={eval_config.adaptation} and label_fraction={label_fraction:g}"
-            raise ValueError(f"Expected {flag} with names of measures of {options}. Received: {measure}. Try: {named}")
+            raise ValueError(f"Expected {flag} with names of metrics of {options}. Received: {metric}. Try: {named}")
         if message := _mismatch(parsed.plain, eval_config):
-            raise ValueError(f"Expected {flag} with measures of the chosen options. Received: {message}")
+            raise ValueError(f"Expected {flag} with metrics of the chosen options. Received: {message}")
 
 
-def _mismatch(measure: Measure, eval_config: EvalConfig) -> str:
-    """Returns why an evaluation cannot give a measure, for a message; empty if it can, which may depend on the data and the model too."""
+def _mismatch(metric: MetricValue, eval_config: EvalConfig) -> str:
+    """Returns why an evaluation cannot give a metric, for a message; empty if it can, which may depend on the data and the model too."""
     received: dict[str, list[str]] = {}
     advice: dict[str, list[str]] = {}
-    for option, needed in measure.entry.needed(eval_config):
+    for option, needed in metric.entry.needed(eval_config):
         value, default = (getattr(one, option.name) for one in (eval_config, EvalConfig))
         values = value if isinstance(value, tuple) else (value,)
         named = {shift_name(one) if option.name in ("shifts", "ood") else _text(one) for one in values}
@@ -105,7 +103,7 @@ def _mismatch(measure: Measure, eval_config: EvalConfig) -> str:
             advice[option.name] = [*wanted, needed[0] if needed else option.example]
     if "severities" in advice:
         advice["severities"].sort()
-    return f"{measure} with {_flags(received)}. Try: {_flags(advice)}" if advice else ""
+    return f"{metric} with {_flags(received)}. Try: {_flags(advice)}" if advice else ""
 
 
 def _flags(values):
@@ -120,9 +118,9 @@ class Outcome(typing.TypedDict):
     """The outcome of a required bound.
 
     Attributes:
-        metric: name of the measure.
+        metric: name of the metric.
         bound: ">= 0.7", or "not worse than PATH".
-        value: of the measure.
+        value: of the metric.
         met: whether the value meets the bound.
         difference: to the other model, and its interval; of "not worse than PATH" alone.
     """
@@ -138,20 +136,20 @@ def outcomes(rows: Iterable[Mapping], required: Iterable[Requirement]) -> list[O
     """Returns the outcome of every requirement.
 
     Args:
-        rows: dictionaries with "measure" and "value".
+        rows: dictionaries with "metric" and "value".
         required: as `parse_requirements` returns it.
 
     Raises:
-        ValueError: a measure is not among the rows; the message has the most similar names.
+        ValueError: a metric is not among the rows; the message has the most similar names.
     """
-    values = {row["measure"]: row["value"] for row in rows}
+    values = {row["metric"]: row["value"] for row in rows}
     results: list[Outcome] = []
-    for measure, sign, bound in required:
-        if measure not in values:
-            raise unknown("measure in --require", measure, values)
-        value = values[measure]
+    for metric, sign, bound in required:
+        if metric not in values:
+            raise unknown("metric in --require", metric, values)
+        value = values[metric]
         met = value >= bound if sign == ">=" else value <= bound
-        results.append({"metric": measure, "bound": f"{sign} {bound:g}", "value": value, "met": met})
+        results.append({"metric": metric, "bound": f"{sign} {bound:g}", "value": value, "met": met})
     return results
 
 

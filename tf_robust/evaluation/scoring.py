@@ -10,8 +10,8 @@ import tensorflow as tf
 from tf_robust import metrics
 from tf_robust.attacks.attack import Predict
 from tf_robust.evaluation.evaluation_set import EvaluationSet
-from tf_robust.evaluation.measure import parse_measure
 from tf_robust.evaluation.metric_table import METRICS
+from tf_robust.evaluation.metric_value import parse_metric
 from tf_robust.models.outputs import checked_logits
 from tf_robust.ops import image_ops
 from tf_robust.utils import progress
@@ -34,7 +34,7 @@ def score_set(predict: Predict, evaluation_set: EvaluationSet, further: Callable
         results, entries = image_results(logits, labels), further(logits, labels)
     else:
         results, entries = results_of(predict, evaluation_set), {}
-    return {**record_of(results, keep=parse_measure(evaluation_set.name).is_clean), **entries}
+    return {**record_of(results, keep=parse_metric(evaluation_set.name).is_clean), **entries}
 
 
 class ImageResults(typing.NamedTuple):

@@ -15,7 +15,7 @@ from tf_robust.evaluation.attacked_sets import attacked_sets
 from tf_robust.evaluation.batches import clean_batches
 from tf_robust.evaluation.corrupted_sets import corrupted_sets, noisy_sets, sequence_sets
 from tf_robust.evaluation.evaluation_set import EvaluationSet
-from tf_robust.evaluation.measure import parse_measure
+from tf_robust.evaluation.metric_value import parse_metric
 
 
 def check(source: Source, eval_config: EvalConfig) -> None:
@@ -56,7 +56,7 @@ def evaluation_sets(
     check(source, eval_config)
     own = _sets(source, training_source, eval_config, data_dir, surrogate)
     own = [dataclasses.replace(one, class_mask=source.class_mask) for one in own]
-    first = 1 if own and parse_measure(own[0].name).is_clean else 0
+    first = 1 if own and parse_metric(own[0].name).is_clean else 0
     shifted = [_shifted(shift) for shift in shifts]
     if eval_config.adaptation != "none":
         size = eval_config.adaptation_batch_size
@@ -98,7 +98,7 @@ def _sets(source, training_source, eval_config, data_dir, surrogate):
         sets += sequence_sets(source, eval_config)
     if "utility" in chosen:
         sets.append(EvaluationSet("bal/rare", lambda: _of_classes(clean(), utility.RARE)))
-        sets.append(EvaluationSet("utility", clean, utility.measure))
+        sets.append(EvaluationSet("utility", clean, utility.score))
     return sets + attacked_sets(source, eval_config, surrogate)
 
 

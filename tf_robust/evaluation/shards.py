@@ -20,7 +20,7 @@ from tf_robust.attacks.attack import Predict
 from tf_robust.data.source import Source
 from tf_robust.evaluation.batches import batch_size_of
 from tf_robust.evaluation.evaluation_set import EvaluationSet
-from tf_robust.evaluation.measure import parse_measure
+from tf_robust.evaluation.metric_value import parse_metric
 from tf_robust.evaluation.scoring import ImageResults, masked, record_of, results_of
 from tf_robust.evaluation.set_locks import SetLocks
 from tf_robust.utils.files import atomic_file, path_text
@@ -108,7 +108,7 @@ class Shards:
         kept = {self._path(number) for number in range(len(self))}
         for path in set(glob.glob(os.path.join(glob.escape(self._folder), "*"))) - kept:
             os.remove(path)
-        return record_of(ImageResults(*columns), keep=parse_measure(self._set.name).is_clean)
+        return record_of(ImageResults(*columns), keep=parse_metric(self._set.name).is_clean)
 
     def _read(self, number):
         """The table of a shard; None if it is damaged, and then removed."""

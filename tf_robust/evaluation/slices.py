@@ -4,7 +4,7 @@ import numpy as np
 
 from tf_robust import metrics
 from tf_robust.data.source import Source
-from tf_robust.evaluation.measure import Measure
+from tf_robust.evaluation.metric_value import MetricValue
 
 MIN_IMAGES = 10  # of a slice that may be the worst or the best: of 1,000 classes with one image each, the worst always has 0
 
@@ -26,7 +26,7 @@ def check(source: Source, column: str) -> None:
         raise ValueError(f"Expected groups as a further column of data=csv:FILE. Received: {column!r} for {source.name}. Columns: {known}")
 
 
-def measures(source: Source, correct: np.ndarray, column: str) -> list[Measure]:
+def metric_values(source: Source, correct: np.ndarray, column: str) -> list[MetricValue]:
     """Returns the accuracy on every slice, on the worst, and the gap between the best and the worst, with 95 % intervals.
 
     The worst and the best are those with at least 10 images; without any, neither is given. The interval of the worst is Wilson's for that
@@ -43,22 +43,24 @@ def measures(source: Source, correct: np.ndarray, column: str) -> list[Measure]:
     return found
 
 
-def _of(one: str, all_of_them: str, names: np.ndarray, correct: np.ndarray) -> list[Measure]:
-    slices = [Measure(one, name).with_accuracy(int(correct[names == name].sum()), int((names == name).sum())) for name in np.unique(names)]
+def _of(one: str, all_of_them: str, names: np.ndarray, correct: np.ndarray) -> list[MetricValue]:
+    slices = [
+        MetricValue(one, name).with_accuracy(int(correct[names == name].sum()), int((names == name).sum())) for name in np.unique(names)
+    ]
     compared = [one for one in slices if one.count >= MIN_IMAGES]
     if not compared:
         return slices
     worst, best = min(compared, key=_value), max(compared, key=_value)
     low, high = _newcombe(best, worst) if len(compared) > 1 else (None, None)
     return [
-        Measure(all_of_them, "worst").with_value(_value(worst), worst.count, worst.low, worst.high),
-        Measure(all_of_them, "gap").with_value(_value(best) - _value(worst), best.count + worst.count, low, high),
+        MetricValue(all_of_them, "worst").with_value(_value(worst), worst.count, worst.low, worst.high),
+        MetricValue(all_of_them, "gap").with_value(_value(best) - _value(worst), best.count + worst.count, low, high),
         *slices,
     ]
 
 
-def _value(measure):
-    return measure.value
+def _value(metric):
+    return metric.value
 
 
 def _newcombe(first, second):

@@ -2,7 +2,7 @@
 
 The smoothed classifier returns the class that the model returns most often for images with Gaussian noise, which are not clipped. Any
 model can be certified; only the attack needs gradients. `certified`, `voted` and `attacked` return functions (predict, evaluation
-set) -> record, for `EvaluationSet.measure`.
+set) -> record, for `EvaluationSet.score`.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from tf_robust import attacks, metrics
 from tf_robust.attacks.attack import Predict
 from tf_robust.configs.evaluation import ALPHA, MAX_SAMPLES
 from tf_robust.evaluation.batches import SEED
-from tf_robust.evaluation.evaluation_set import SetMeasure
+from tf_robust.evaluation.evaluation_set import ScoreSet
 from tf_robust.models.outputs import checked_logits
 from tf_robust.ops import image_ops
 from tf_robust.ops.draws import Draws
@@ -22,7 +22,7 @@ from tf_robust.utils import progress
 from tf_robust.utils.arrays import decoded, encoded
 
 PGD_STEPS, PGD_SAMPLES = 20, 16  # steps of the attack, and noisy copies over which its gradient is averaged
-MOST_VOTES = 1000  # noisy copies by which an attacked image is classified
+MAX_VOTES = 1000  # noisy copies by which an attacked image is classified
 ABSTAINS = (
     "the smoothed model abstains on all images: no class has a probability above 1/2 under the noise. Try: a model trained with the same "
     "noise (method=gaussian), a smaller smoothing_sigma, or more smoothing_samples"
@@ -60,10 +60,10 @@ def _noisy(image, first, size, sigma, purpose):
     return tf.constant(image) + sigma * draws.exact_normal(image.shape)
 
 
-def certified(positions: np.ndarray, sigma: float, selection: int, samples: int, batch: int) -> SetMeasure:
+def certified(positions: np.ndarray, sigma: float, selection: int, samples: int, batch: int) -> ScoreSet:
     """Returns a function that records the certified l2 radius of each image, and whether the selected class is right.
 
-    The count of each image is stored in the `parts` of the evaluation set: an interrupted measure resumes there.
+    The count of each image is stored in the `parts` of the evaluation set: an interrupted evaluation resumes there.
 
     Args:
         positions: int [N], of the images in the data set.
@@ -73,7 +73,7 @@ def certified(positions: np.ndarray, sigma: float, selection: int, samples: int,
         batch: copies per call of the model.
     """
 
-    def measure(predict, evaluation_set):
+    def score(predict, evaluation_set):
         labels, counted, parts = [], [], evaluation_set.parts  # counted: the selected class, and how often it is predicted
         for image, label, index in _images(evaluation_set, positions):
             if str(index) not in parts:
@@ -94,7 +94,7 @@ def certified(positions: np.ndarray, sigma: float, selection: int, samples: int,
             "which": encoded(np.packbits(right)),
         }
 
-    return measure
+    return score
 
 
 def certified_correct(record: dict, radius: float) -> np.ndarray:
@@ -115,7 +115,7 @@ def abstention(record: dict) -> str:
     return ABSTAINS
 
 
-def attacked(positions: np.ndarray, sigma: float, samples: int, batch: int, radius: float) -> SetMeasure:
+def attacked(positions: np.ndarray, sigma: float, samples: int, batch: int, radius: float) -> ScoreSet:
     """Returns a function that counts the images that the smoothed classifier classifies correctly after an attack on it.
 
     The attack is PGD in l2 on the mean of the probabilities over noisy copies (SmoothAdv, Salman et al., 2019), the same copies in each
@@ -125,12 +125,12 @@ def attacked(positions: np.ndarray, sigma: float, samples: int, batch: int, radi
     Args:
         positions: int [N], of the images in the data set.
         sigma: standard deviation of the noise.
-        samples: noisy copies that vote, at most `MOST_VOTES`.
+        samples: noisy copies that vote, at most `MAX_VOTES`.
         batch: copies per call of the model.
         radius: of the attack, l2; 0: no attack.
     """
 
-    def measure(predict, evaluation_set):
+    def score(predict, evaluation_set):
         right: list[bool] = []
         attack, parts = None, evaluation_set.parts
         for images, labels, indices in _batches(evaluation_set, positions, _ATTACKED_IMAGES):
@@ -143,9 +143,9 @@ def attacked(positions: np.ndarray, sigma: float, samples: int, batch: int, radi
         return {"kind": "accuracy", "count": len(right), "correct": int(np.sum(right)), "which": encoded(np.packbits(right))}
 
     def vote(predict, image, index):
-        return class_counts(predict, image, index, sigma, min(samples, MOST_VOTES), "votes", batch).argmax()
+        return class_counts(predict, image, index, sigma, min(samples, MAX_VOTES), "votes", batch).argmax()
 
-    return measure
+    return score
 
 
 def smoothed_attack(predict: Predict, image_shape: tuple[int, ...], sigma: float, radius: float) -> Callable[..., np.ndarray]:

@@ -39,7 +39,7 @@ def corners(height: int, width: int) -> np.ndarray:
     return ends(height)[:, None] & ends(width)
 
 
-def measure(predict: Predict, evaluation_set: EvaluationSet) -> dict:
+def score(predict: Predict, evaluation_set: EvaluationSet) -> dict:
     """Returns the record of the contextual utility: its mean over the corners and over the rest, for each digit in the center.
 
     Args:
@@ -65,7 +65,7 @@ def ratios(record: dict) -> dict[str, float]:
     """Returns the mean utility of the corners divided by that of the center.
 
     Args:
-        record: as `measure` returns it.
+        record: as `score` returns it.
 
     Returns:
         {"corner_informative": for digits 0-4, "corner_uninformative": for digits 5-9}, without those that have no images or no utility.

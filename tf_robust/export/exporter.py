@@ -12,7 +12,7 @@ import numpy as np
 from tf_robust import data, evaluation
 from tf_robust.data.source import Source, digest
 from tf_robust.evaluation.evaluation_data import EvaluationData
-from tf_robust.evaluation.model_evaluation import suited
+from tf_robust.evaluation.model_evaluation import match_model_and_data
 from tf_robust.report.evaluated_model import EvaluatedModel
 from tf_robust.saved_models import conversion, export, loading
 from tf_robust.saved_models.deployable import Deployable
@@ -34,7 +34,7 @@ _CARD = (
     "classes",
     "label_set",
     "trained_on",
-    "undivided",
+    "division",
     "seed",
     "flags",
     "note",
@@ -101,7 +101,7 @@ def _exporter(model, formats, unit_range=False, logits=False):
         if name not in files():
             raise unknown("format", name, files())
     check_convertible(model.path)
-    loaded, given, source = suited(model.load(), model.data, model.split_chosen)
+    loaded, given, source = match_model_and_data(model.load(), model.data, model.split_chosen)
     classifier = without_softmax(loaded) if logits else loaded
     shape = tuple(source.image_shape)
     deployable = Deployable(classifier, shape, unit_range=unit_range, logits=logits)

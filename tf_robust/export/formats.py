@@ -4,8 +4,8 @@ import dataclasses
 import os
 from collections.abc import Callable, Sequence
 
-from tf_robust.data import UNSPLIT, has_splits
-from tf_robust.evaluation import EvalConfig, Measure, model_evaluation
+from tf_robust.data import WHOLE, has_splits
+from tf_robust.evaluation import EvalConfig, MetricValue, model_evaluation
 from tf_robust.evaluation.default_split import print_default_split, with_default_split
 from tf_robust.evaluation.evaluation_data import EvaluationData
 from tf_robust.evaluation.model_checks import trainings_on, with_validation_of_card
@@ -76,7 +76,7 @@ def evaluate_formats(
 def _with_split(given: EvaluationData, model: EvaluatedModel, formats: Sequence[str]) -> EvaluationData:
     """Returns data with the split that all formats are evaluated on, and prints a note if the user chose none and the data have none."""
     card = read_card(model.path)
-    if not has_splits(given.config.data) and given.eval_config.evaluation_split != UNSPLIT:
+    if not has_splits(given.config.data) and given.eval_config.evaluation_split != WHOLE:
         given = dataclasses.replace(given, config=with_validation_of_card(card, model.path, given.config))
     if model.split_chosen:
         return given
@@ -141,11 +141,11 @@ def _evaluate(name: str, path: str, given: EvaluationData, folder: str, model: E
     done = model_evaluation.evaluate(
         classifier, given, folder, row=name, saved_model=path, split_chosen=True, model_name=os.path.basename(os.path.abspath(model.path))
     )
-    measures = [Measure("deployed", "bytes").with_value(size(path), 1)]
+    metrics = [MetricValue("deployed", "bytes").with_value(size(path), 1)]
     try:
         milliseconds, calls = latency.milliseconds(path, tuple(classifier.card["input"]["shape"][1:]), trust)
-        measures.append(Measure("deployed", "milliseconds").with_value(milliseconds, calls))
+        metrics.append(MetricValue("deployed", "milliseconds").with_value(milliseconds, calls))
     except RuntimeError as error:  # such as a Keras file with classes of the user's own, which another process does not know
         print_note(f"the latency of {name} is left out. {error}")
-    rows = [*done.content["rows"], *(measure.to_json() for measure in measures)]
+    rows = [*done.content["rows"], *(metric.to_json() for metric in metrics)]
     return {**done.content, "rows": rows, "cpu": environment.cpu_model()}

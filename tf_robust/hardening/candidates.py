@@ -81,7 +81,7 @@ def _natural(values):
             {"weight": 0.01, "k": max(1, values // 12)},
             strengths={"weight 0.03": {"weight": 0.03}, "weight 0.003": {"weight": 0.003}},
         ),
-        Candidate("similarity to the start, AugMix", "similarity", {}, ("augmix",)),
+        Candidate("similarity to the initial model, AugMix", "similarity", {}, ("augmix",)),
         Candidate("input gradient", "input_gradient", {"weight": 0.1}, strengths={"weight 1": {"weight": 1.0}}),
     ]
 

@@ -25,12 +25,12 @@ class Member(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Point:
-    """A model on the frontier: the start, moved towards a fine-tuned model or towards the mean of several.
+    """A model on the frontier: the initial model, moved towards a fine-tuned model or towards the mean of several.
 
     Attributes:
         outcome: on the validation images.
-        coefficient: of the weight interpolation; 0: the start, 1: the fine-tuned model.
-        members: the fine-tuned models; empty for the start.
+        coefficient: of the weight interpolation; 0: the initial model, 1: the fine-tuned model.
+        members: the fine-tuned models; empty for the initial model.
         reestimated: whether batch norm's moving averages were estimated anew on AugMix images.
     """
 
@@ -61,7 +61,7 @@ class Point:
 
 
 def line_of(members: Sequence[Member]) -> str:
-    """Returns the name of the mean of fine-tuned models, which no other mean has; of none, the start."""
+    """Returns the name of the mean of fine-tuned models, which no other mean has; of none, the initial model."""
     names = [f"{candidate.name} (rung {rung + 1}, {steps:,} steps)" for candidate, steps, rung in members]
     return f"mean of {' and '.join(names)}" if len(names) > 1 else names[0] if names else "start"
 
@@ -72,9 +72,9 @@ class Choice:
 
     Attributes:
         point: the chosen model.
-        clean: paired difference of the clean accuracy to the start.
-        target: paired difference of the target to the start, with the interval of the best of all compared models.
-        helps: whether the target is better than the start's, outside the interval.
+        clean: paired difference of the clean accuracy to the initial model.
+        target: paired difference of the target to the initial model, with the interval of the best of all compared models.
+        helps: whether the target is better than the initial model's, outside the interval.
         images_needed: validation images with which the interval would decide whether the target is better; 0: these do.
         compared: number of models among which the point is the best.
     """
@@ -118,14 +118,15 @@ def gain(best: Point, other: Point, compared: Sequence[Point]) -> PairedDifferen
 
     Args:
         best: the selected point.
-        other: such as the start.
+        other: such as the initial model.
         compared: all points among which it was selected.
     """
     return selected_difference(best.outcome.target, other.outcome.target, [point.outcome.target for point in compared])
 
 
 def attainable(start: Point, points: Sequence[Point], max_clean_loss: float) -> tuple[float, float]:
-    """Returns the best (target, coefficient) on the line from the start through interpolations, where the clean accuracy is allowed.
+    """Returns the best (target, coefficient) on the line from the initial model through interpolations, where the clean accuracy is
+    allowed.
 
     Args:
         start: the model as it was given.

@@ -8,7 +8,7 @@ from tf_robust.utils.errors import unknown
 GROUPS = ("noise", "blur", "weather", "digital")
 SHIFT = "shift="  # before the name of data: the target is accuracy on these images
 TARGETS = ("corruptions", *(f"{group}_corruptions" for group in GROUPS), "noise", "adversarial")
-EVALUATIONS = ("clean", "noise", "corruptions", "corruptions_bar", "calibration")  # of the proof, by default
+EVALUATIONS = ("clean", "noise", "corruptions", "corruptions_bar", "calibration")  # of the final evaluation, by default
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,10 +19,10 @@ class HardenConfig:
         target: what to improve: corruptions (mean accuracy over 15 corruptions and 5 severities), one group of them
             (noise_corruptions, blur_corruptions, weather_corruptions, digital_corruptions), noise (uniform and non-uniform),
             adversarial (PGD), or shift=DATA, accuracy on images of the same classes under new conditions: a folder (shift=night or
-            shift=folder:night) or any other name of data. Half of them are for validation, half for the proof.
-        adapt: also train on the images of target=shift=DATA: a third for training, for validation and for the proof each.
+            shift=folder:night) or any other name of data. Half of them are for validation, half for the final evaluation.
+        adapt: also train on the images of target=shift=DATA: a third for training, for validation and for the final evaluation each.
         max_clean_loss: maximum loss of accuracy on unchanged validation images, as a fraction.
-        budget: time for the search (90s, 30m, 2h) or training steps (2000steps); the final proof on test images comes on top.
+        budget: time for the search (90s, 30m, 2h) or training steps (2000steps); the final evaluation on test images comes on top.
         attack_norm: norm of the perturbations for the target adversarial, `linf` or `l2`.
         attack_radius: radius of the perturbations for the target adversarial, on the [0, 1] pixel scale; the default is 4/255.
     """
@@ -50,5 +50,5 @@ class HardenConfig:
 
 
 def evaluation_of(target: str) -> str:
-    """Returns the evaluation that measures a target; empty for a shift, which needs none."""
+    """Returns the evaluation that metrics a target; empty for a shift, which needs none."""
     return "" if target.startswith(SHIFT) else target if target in ("noise", "adversarial") else "corruptions"

@@ -10,7 +10,7 @@ from tf_robust.data.joined import JoinedSource
 from tf_robust.data.names import shift_data
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
-from tf_robust.data.subsets import SUBSET_SEED, stratified_parts, stratified_subset, three_ways, without_validation
+from tf_robust.data.subsets import SUBSET_SEED, split_train_val_test, stratified_parts, stratified_subset, without_validation
 from tf_robust.evaluation.evaluation_data import EvaluationData
 from tf_robust.evaluation.model_checks import fraction_not_trained_on
 from tf_robust.hardening.config import HardenConfig
@@ -19,9 +19,9 @@ from tf_robust.saved_models.loading import Classifier
 from tf_robust.utils.progress import print_note
 
 HELD_OUT = 0.15  # fraction of data without splits, for validation and for test each
-MOST_VALIDATION_IMAGES = 1000
-MOST_CLEAN_IMAGES = 5000  # for the accuracy on unchanged images, which must not fall and is cheap
-FEWEST_SHIFT_IMAGES = 20
+MAX_VALIDATION_IMAGES = 1000
+MAX_CLEAN_IMAGES = 5000  # for the accuracy on unchanged images, which must not fall and is cheap
+MIN_SHIFT_IMAGES = 20
 ATTACK_STEPS = 10
 SPLITS = ("train", "validation", "test")
 _SEEN = (
@@ -37,7 +37,7 @@ class ShiftParts:
     Attributes:
         data: name of the data set, as in `EvalConfig.shifts`.
         validation: to choose on.
-        test: for the proof; its labels number its own classes.
+        test: for the final evaluation; its labels number its own classes.
         train: number of images that are trained on.
     """
 
@@ -61,8 +61,8 @@ class Parts:
     Attributes:
         train: to fine-tune on.
         validation: to choose on.
-        test: for the proof.
-        note: on the start's own training; empty: none.
+        test: for the final evaluation.
+        note: on the initial model's own training; empty: none.
         split: whether the parts were drawn from one set.
         shift: images of new conditions; None: the target is another.
     """
@@ -91,16 +91,16 @@ def parts_of(
     Args:
         given: describes the data; `validation_fraction` replaces the 15 %.
         validation: images to choose on; None: a part of the data.
-        test: images of the proof; None: a part of the data.
+        test: images of the final evaluation; None: a part of the data.
         config: names the target.
 
     Raises:
         ValueError: a class has fewer than two training images, images given for validation or test have other channels or classes, or too
             few images of the new conditions.
     """
-    unsplit = given.images is not None or not data.has_splits(given.config.data)
-    split = unsplit and (validation is None or test is None)
-    parts = _parts_of_one_set(given, validation, test) if unsplit else _splits(given, validation, test)
+    no_splits = given.images is not None or not data.has_splits(given.config.data)
+    split = no_splits and (validation is None or test is None)
+    parts = _parts_of_one_set(given, validation, test) if no_splits else _splits(given, validation, test)
     for name, one in (("validation", validation), ("test", test)):
         if one is not None:
             parts[name] = _like(given.like_images(one), parts["train"], name, given.config.image_fit)
@@ -108,7 +108,7 @@ def parts_of(
     shift = None
     if config.shift:
         parts["train"], shift = _with_shift(parts["train"], given, shift_data(config.shift), config.adapt)
-    return Parts(**parts, note=_SEEN if unsplit else "", split=split, shift=shift)
+    return Parts(**parts, note=_SEEN if no_splits else "", split=split, shift=shift)
 
 
 def validation_set(parts: Parts, config: HardenConfig, given: EvaluationData) -> ValidationSet:
@@ -125,14 +125,14 @@ def validation_set(parts: Parts, config: HardenConfig, given: EvaluationData) ->
     attack = attacks.ProjectedGradientDescent(norm=config.attack_norm, radius=config.attack_radius, steps=ATTACK_STEPS)
     shifted = None
     if parts.shift:
-        shift_images, labels = evaluation.stratified_images(parts.shift.validation.source, MOST_VALIDATION_IMAGES)
+        shift_images, labels = evaluation.stratified_images(parts.shift.validation.source, MAX_VALIDATION_IMAGES)
         shifted = LabeledImages(shift_images, np.take(parts.shift.validation.columns, labels), parts.shift.validation.class_mask)
-    images, labels = evaluation.stratified_images(parts.validation, MOST_VALIDATION_IMAGES)
+    images, labels = evaluation.stratified_images(parts.validation, MAX_VALIDATION_IMAGES)
     return ValidationSet(
         images,
         labels,
         config.target,
-        clean=LabeledImages(*evaluation.stratified_images(parts.validation, MOST_CLEAN_IMAGES)),
+        clean=LabeledImages(*evaluation.stratified_images(parts.validation, MAX_CLEAN_IMAGES)),
         probabilities=probabilities,
         attack=attack,
         class_mask=parts.validation.class_mask,
@@ -140,8 +140,8 @@ def validation_set(parts: Parts, config: HardenConfig, given: EvaluationData) ->
     )
 
 
-def proof_data(parts: Parts, given: EvaluationData) -> EvaluationData:
-    """Returns the data of the proof: the test images, and those of the new conditions as a shifted data set.
+def final_data(parts: Parts, given: EvaluationData) -> EvaluationData:
+    """Returns the data of the final evaluation: the test images, and those of the new conditions as a shifted data set.
 
     Args:
         parts: as `parts_of` returns them.
@@ -175,7 +175,7 @@ def check_no_confidence(given: EvaluationData) -> None:
 def fraction_held_out(
     given: EvaluationData, start: Classifier, validation: Source | None = None, test: Source | None = None
 ) -> float | None:
-    """Returns the fraction of the data that neither the start nor a search is trained on; None: it is none of the usual parts.
+    """Returns the fraction of the data that neither the initial model nor a search is trained on; None: it is none of the usual parts.
 
     Args:
         given: describes the data.
@@ -195,7 +195,7 @@ def _parts_of_one_set(given, validation, test):
     fraction = given.config.validation_fraction or HELD_OUT
     whole = given.source("all", mapped=False)
     if validation is None and test is None:
-        parts = {split: three_ways(whole, split, fraction) for split in SPLITS}
+        parts = {split: split_train_val_test(whole, split, fraction) for split in SPLITS}
     elif validation is not None and test is not None:
         parts = {"train": whole, "validation": validation, "test": test}
     else:
@@ -207,7 +207,7 @@ def _parts_of_one_set(given, validation, test):
         train = stratified_subset(train, given.config.train_examples)
     parts["train"] = data.labelled_fraction(train, given.config.label_fraction, given.seed)
     drawn = [name for name, one in (("train", None), ("validation", validation), ("test", test)) if one is None]
-    return parts | {name: given.with_columns(parts[name]) for name in drawn}
+    return parts | {name: given.map_labels(parts[name]) for name in drawn}
 
 
 def _splits(given, validation, test):
@@ -261,9 +261,9 @@ def _with_shift(train, given, name, adapt):
     labels, parts = shift.source.read_labels(), 3 if adapt else 2
     counts = np.bincount(labels, minlength=shift.source.num_classes)
     rare = [f"{shift.source.class_names[i]!r} ({counts[i]})" for i in np.flatnonzero((counts > 0) & (counts < parts))]
-    if rare or len(labels) < FEWEST_SHIFT_IMAGES:
+    if rare or len(labels) < MIN_SHIFT_IMAGES:
         raise ValueError(
-            f"Expected at least {FEWEST_SHIFT_IMAGES} images in {name}, of which {parts} or more of each class, to split them into "
+            f"Expected at least {MIN_SHIFT_IMAGES} images in {name}, of which {parts} or more of each class, to split them into "
             f"{'training, ' * adapt}validation and test images. Received: {len(labels)}{', of ' * bool(rare)}{_first(rare)}"
         )
     *adapted, validation, test = [shift.source.subset(positions) for positions in stratified_parts(labels, parts)]

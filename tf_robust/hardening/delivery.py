@@ -19,7 +19,7 @@ _WRITTEN = ("saved_model.pb", "fingerprint.pb", "keras_metadata.pb", "variables"
 
 
 def suffix_of(start: TrainableModel) -> str:
-    """Returns how the path of the hardened model ends: with the suffix of the start's file; empty for a SavedModel folder."""
+    """Returns how the path of the hardened model ends: with the suffix of the initial model's file; empty for a SavedModel folder."""
     suffix = os.path.splitext(start.classifier.path)[1].lower()
     if is_saved_model(start.classifier):
         return ""
@@ -56,7 +56,7 @@ def save(start: TrainableModel, path: str | os.PathLike) -> str:
 def _with_suffix(path: str, suffix: str) -> str:
     given = os.path.splitext(path)[1].lower()
     if given in formats.suffixes() and given != suffix and {given, suffix} != {".h5", ".hdf5"}:
-        expected = f"a path that ends with {suffix}, as a Keras file does" if suffix else "a folder: the start is a SavedModel"
+        expected = f"a path that ends with {suffix}, as a Keras file does" if suffix else "a folder: the initial model is a SavedModel"
         raise ValueError(f"Expected {expected}. Received: {path}. Try: {os.path.splitext(path)[0]}{suffix}")
     return path if given in formats.suffixes() else path + suffix
 
@@ -96,7 +96,7 @@ def _write_saved_model(start, path):
 
 
 def _write_weights(source, folder, variables):
-    """Writes the weights for `models.load_encoder`, in the order of the start's; nothing if the start has none, or others."""
+    """Writes the weights for `models.load_encoder`, in the initial model's order; nothing if that has none, or others."""
     file = os.path.join(source, weights.FILE)
     values = {variable.value.name.removesuffix(":0"): variable.numpy() for variable in variables}
     if not os.path.exists(file):

@@ -19,10 +19,10 @@ from tf_robust.hardening.target import NOISE_SETS, ValidationSet, correct, pairs
 from tf_robust.report.formatting import interval
 from tf_robust.report.sections import Cell, Section, frame_of, number
 
-MOST_IMAGES = 500
+MAX_IMAGES = 500
 ATTACKED_IMAGES = 100
 ATTACK_STEPS = 5
-FEWEST_OF_CLASS = 10  # images, for a statement on a class
+MIN_OF_CLASS = 10  # images, for a statement on a class
 SHOWN = 3  # changes and classes
 _ATTACK, _SMALL, _SHIFT = "attack", "small change", "new conditions"
 
@@ -154,7 +154,7 @@ def diagnose(
         norm: of the attack, `linf` or `l2`.
         radius: of the attack, on the [0, 1] pixel scale.
     """
-    order = stratified_order(validation.labels)[:MOST_IMAGES]
+    order = stratified_order(validation.labels)[:MAX_IMAGES]
     attacked = np.sort(order[:ATTACKED_IMAGES])
     order = np.sort(order)
     images, labels = validation.images[order], validation.labels[order]
@@ -211,7 +211,7 @@ def _classes(changed, clean, labels, names):
     rows = [
         ClassRow(str(names[label]), float(clean[members].mean()), float(changed[members].mean()), len(members))
         for label in np.unique(labels)
-        if len(members := np.flatnonzero(labels == label)) >= FEWEST_OF_CLASS
+        if len(members := np.flatnonzero(labels == label)) >= MIN_OF_CLASS
     ]
     return tuple(sorted(rows, key=lambda row: row.accuracy - row.clean))
 

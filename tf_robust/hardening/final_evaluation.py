@@ -1,4 +1,4 @@
-"""The proof of a hardened model: it and the start on test images that the search never used."""
+"""Final evaluation of a hardened model: it and the initial model on test images that the search never used."""
 
 import dataclasses
 import math
@@ -22,35 +22,35 @@ from tf_robust.report.page import Image
 from tf_robust.saved_models import loading
 from tf_robust.utils.files import write_json
 
-PROOF_IMAGES = 2000  # of the test images, unless --subset says otherwise
+FINAL_IMAGES = 2000  # of the test images, unless --subset says otherwise
 ATTACKED_IMAGES = 200  # unless --attack_subset says otherwise
 _UNDER = "under each the true class and the prediction of the other model."
 _CAPTIONS = {
-    START: f"Fixed: images that the hardened model classifies correctly and the start does not; {_UNDER}",
-    HARDENED: f"Newly wrong: images that the start classifies correctly and the hardened model does not; {_UNDER}",
+    START: f"Fixed: images that the hardened model classifies correctly and the initial model does not; {_UNDER}",
+    HARDENED: f"Newly wrong: images that the initial model classifies correctly and the hardened model does not; {_UNDER}",
 }
 
-PROOF = "proof"  # subfolder of the evaluations
+FINAL = "final_evaluation"  # subfolder of the evaluations
 Weights = Sequence[np.ndarray]
 
 
-class Proof:
-    """Evaluates the start and the hardened model, on the target, too, if the evaluations leave it out.
+class FinalEvaluation:
+    """Evaluates the initial model and the hardened model, on the target, too, if the evaluations leave it out.
 
     Args:
         model: to evaluate.
         data: the test images.
         config: names the target.
-        folder: has the hardened model; gets a subfolder `proof` with a folder for each model.
+        folder: has the hardened model; gets a subfolder `final_evaluation` with a folder for each model.
     """
 
     def __init__(self, model: TrainableModel, data: EvaluationData, config: HardenConfig, folder: str):
         eval_config = data.eval_config
         available = len(data.images)  # type: ignore[arg-type]
-        self.images = min(eval_config.subset or PROOF_IMAGES, available)
+        self.images = min(eval_config.subset or FINAL_IMAGES, available)
         subset = self.images if self.images < available else 0  # a shift may have more images
         eval_config = _with_target(eval_config, config)
-        self.model, self.folder = model, os.path.join(folder, PROOF)
+        self.model, self.folder = model, os.path.join(folder, FINAL)
         self.delivered = os.path.join(folder, HARDENED)  # without its suffix
         self.data = dataclasses.replace(data, eval_config=dataclasses.replace(eval_config, subset=subset))
 
@@ -59,7 +59,7 @@ class Proof:
         complete = dataclasses.replace(self.data.eval_config, evaluation_split="all")
         source = dataclasses.replace(self.data, eval_config=complete).evaluation_source()
         sets = evaluation.evaluation_sets(source, source, self.data.eval_config, self.data.config.data_dir or None)
-        corrupted = [one for one in sets if evaluation.parse_measure(one.name).family in evaluation.CORRUPTION_FAMILIES]
+        corrupted = [one for one in sets if evaluation.parse_metric(one.name).family in evaluation.CORRUPTION_FAMILIES]
         measured = corrupted[len(corrupted) // 2] if corrupted else sets[0]
         begin, count = time.monotonic(), 0
         for images, labels in measured.open().take(2):
@@ -72,7 +72,7 @@ class Proof:
 
         Args:
             start: weights of the model as it was given.
-            hardened: those of the hardened model, which the model has afterwards; None: the start alone is evaluated.
+            hardened: those of the hardened model, which the model has afterwards; None: the initial model alone is evaluated.
             log: called with lines of progress.
         """
         weights = {START: start} | ({} if hardened is None else {HARDENED: hardened})
@@ -93,7 +93,7 @@ class Proof:
         return dataclasses.replace(done, content=content)
 
     def _changed_images(self, weights, done):
-        """Figures of images that only the hardened model classifies correctly, and of those that only the start does."""
+        """Figures of images that only the hardened model classifies correctly, and of those that only the initial model does."""
         source, sets = done[START].source, done[START].result.sets
         records, figures = {row: one.result.records for row, one in done.items()}, []
         for baseline, caption in _CAPTIONS.items():
@@ -112,7 +112,7 @@ class Proof:
 
 
 def _with_target(eval_config, config):
-    """An evaluation that measures the target of a search; images of new conditions are added by `proof_data`."""
+    """An evaluation that measures the target of a search; images of new conditions are added by `final_data`."""
     needed = evaluation_of(config.target)
     chosen = eval_config.evaluations
     if needed and needed not in chosen:

@@ -1,4 +1,4 @@
-"""The frontier of clean accuracy against the target: interpolations of the best trials with the start, and their mean (a soup)."""
+"""The frontier of clean accuracy against the target: interpolations of the best trials with the initial model, and their mean (a soup)."""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Hardens a model: search on training and validation images, delivery, and proof on test images never used before."""
+"""Hardens a model: search on training and validation images, delivery, and final evaluation on test images never used before."""
 
 import dataclasses
 import math
@@ -18,9 +18,9 @@ from tf_robust.hardening import batch_statistics, candidates, delivery
 from tf_robust.hardening.budget import Clock, parse_budget
 from tf_robust.hardening.choice import choose, distinct, gain
 from tf_robust.hardening.config import HardenConfig
-from tf_robust.hardening.data import check_no_confidence, fraction_held_out, parts_of, proof_data, validation_set
+from tf_robust.hardening.data import check_no_confidence, final_data, fraction_held_out, parts_of, validation_set
 from tf_robust.hardening.diagnosis import diagnose
-from tf_robust.hardening.final_evaluation import Proof
+from tf_robust.hardening.final_evaluation import FinalEvaluation
 from tf_robust.hardening.frontier import Allowance, Frontier
 from tf_robust.hardening.result import HARDENED, Hardened, SearchRecord
 from tf_robust.hardening.search import Search
@@ -38,7 +38,7 @@ from tf_robust.utils.progress import duration
 BATCH_SIZE = 64
 NEAR_CHANCE = 0.02  # of the way from the accuracy of chance to 1
 ABOVE_CHANCE = 0.2  # of this way: too much for a model that guesses, if there are images enough
-LITTLE = 0.01  # a gain that is called little
+SMALL_GAIN = 0.01  # a gain that is called little
 
 
 def harden(
@@ -56,11 +56,11 @@ def harden(
 
     Args:
         classifier: the model.
-        given: describes the data and the evaluation of the proof.
+        given: describes the data and the evaluation of the final evaluation.
         config: target, budget and maximum clean loss.
         folder: of trials, model and evaluations; a search that was interrupted resumes.
         validation: images to choose on, in memory; None: those of `given`.
-        test: images of the proof, in memory; None: those of `given`.
+        test: images of the final evaluation, in memory; None: those of `given`.
         temporary: of `folder`.
         log: called with lines of progress.
 
@@ -98,8 +98,8 @@ def _harden(classifier, given, config, folder, validation, test, temporary, log)
         log(f"Resumed: {len(finished)} finished trials are read from {store.folder}.")
     search = _search(model, images, predict, parts, config, given.seed, store, clock, log)
     diagnosis = diagnose(predict, images, parts.train.class_names, config.attack_norm, config.attack_radius)
-    proof = Proof(model, proof_data(parts, given), config, folder)
-    for line in [*diagnosis.lines(), *_start_lines(search.start, config, proof.seconds(predict))]:
+    final = FinalEvaluation(model, final_data(parts, given), config, folder)
+    for line in [*diagnosis.lines(), *_start_lines(search.start, config, final.seconds(predict))]:
         log(line)
     frontier, interrupted = _run(search, model, log)
     tried = [point for trial in search.trials for point in trial.points]
@@ -136,9 +136,9 @@ def _harden(classifier, given, config, folder, validation, test, temporary, log)
         _remove_delivered(folder, hardened)
     if not interrupted:
         try:
-            evaluations, figures = proof.run(search.trainers.start, weights if hardened.changed else None, log)
+            evaluations, figures = final.run(search.trainers.start, weights if hardened.changed else None, log)
         except KeyboardInterrupt:
-            log(f"Interrupted before the proof was complete. {'The hardened model is written. ' if hardened.changed else ''}No report.")
+            log(f"Interrupted during the final evaluation. {'The hardened model is written. ' if hardened.changed else ''}No report.")
             raise
         hardened = Hardened(model, record, evaluations, config, notes, figures, temporary)
         write_json(os.path.join(folder, "harden.json"), hardened.card())
@@ -154,12 +154,12 @@ def _training(given, held_out):
     if given.images is not None:
         return []
     name = given.config.data
-    undivided = None if data.has_splits(name) else data.describe_undivided(name, data_range=given.config.data_range)
-    return [{"data": name, "validation_fraction": held_out, "undivided": undivided}]
+    division = None if data.has_splits(name) else data.describe_division(name, data_range=given.config.data_range)
+    return [{"data": name, "validation_fraction": held_out, "division": division}]
 
 
 def _search(model, images, predict, parts, config, seed, store, clock, log):
-    """The search, which has evaluated the start."""
+    """The search, which has evaluated the initial model."""
 
     def evaluate(weights):
         model.network.set_weights(weights)
@@ -210,12 +210,12 @@ def _difference(paired):
     return f"{paired['mean']:+z.3f} {interval(paired['low'], paired['high'], '+')}".rstrip()
 
 
-def _start_lines(start, config, proof_seconds):
-    """Lines on the start and on the time that hardening takes."""
+def _start_lines(start, config, final_seconds):
+    """Lines on the initial model and on the time that hardening takes."""
     clean, target = (f"on {len(values):,} validation images" for values in (start.outcome.clean, start.outcome.target))
     return [
-        f"Start: clean {start.clean:.3f} {clean}, target ({config.target}) {start.target:.3f} {target}.",
-        f"Budget of the search: {config.budget}. The proof that follows takes about {duration(proof_seconds)}.",
+        f"Initial model: clean {start.clean:.3f} {clean}, target ({config.target}) {start.target:.3f} {target}.",
+        f"Budget of the search: {config.budget}. The final evaluation that follows takes about {duration(final_seconds)}.",
     ]
 
 
@@ -255,7 +255,7 @@ def summary(choice, config: HardenConfig, tried: bool = True) -> str:
             f" About {float(f'{choice.images_needed:.1g}'):,.0f} validation images would be needed to tell." if choice.images_needed else ""
         )
         return f"Nothing improves the target ({config.target}) outside the interval: {best} gains {change}.{more} The model is unchanged."
-    little = " There is little to be gained: the model is robust already." if target["mean"] < LITTLE else ""
+    little = " There is little to be gained: the model is robust already." if target["mean"] < SMALL_GAIN else ""
     unsure = ""
     if clean["low"] < -config.max_clean_loss:
         unsure = f" These images do not exclude a larger loss of clean accuracy than {config.max_clean_loss:g}."
@@ -315,7 +315,7 @@ def _reestimator(model, trainers):
 
 
 def _deliver(hardened, folder):
-    """Writes the model and its record and removes the proof of an earlier one; if that fails, the folder of the trials has the weights."""
+    """Writes the model and its record and removes an earlier final evaluation; if that fails, the trials have the weights."""
     if os.path.exists(report := os.path.join(folder, "harden.html")):
         os.remove(report)
     write_json(os.path.join(folder, "harden.json"), hardened.card())  # first: it says on which images the model was trained

@@ -63,8 +63,8 @@ def lines_of(point: Point, path: str, *, batch_size: int, seed: int, options: Ma
     The order of the images and the draws differ from those of the search, so that the results are alike, not equal.
 
     Args:
-        point: not the start.
-        path: of the Keras file of the start.
+        point: not the initial model.
+        path: of the Keras file of the initial model.
         batch_size: examples per step.
         seed: of training.
         options: arguments of all methods, such as `input_range`.

@@ -29,9 +29,10 @@ class SearchRecord:
     """Everything that a search found.
 
     Attributes:
-        data: name of the data set of which a part is the proof's; empty: the images of the proof are others, or data in memory.
+        data: name of the data set of which a part is for the final evaluation; empty: the images of the final evaluation are others, or
+            data in memory.
         start: the model as it was given.
-        diagnosis: of the start.
+        diagnosis: of the initial model.
         trials: in their order.
         frontier: points with their outcomes on the validation images.
         choice: the best point; None: none of them keeps the clean accuracy.
@@ -39,8 +40,8 @@ class SearchRecord:
         seed: of training.
         batch_size: of training.
         interrupted: whether the search was stopped before its budget was used up.
-        validation_fraction: of the data, that neither the start nor the search was trained on; None: not known.
-        trained_on: data of the training of the start and of the search, as `card_files.trainings` returns them.
+        validation_fraction: of the data, that neither the initial model nor the search was trained on; None: not known.
+        trained_on: data of the training of the initial model and of the search, as `card_files.trainings` returns them.
     """
 
     data: str
@@ -72,8 +73,8 @@ class Hardened:
     Attributes:
         trainable: as given.
         search: trials, frontier and choice, on validation images.
-        evaluations: of the start and of the hardened model on the test images, as in `evaluation.json`; of the start alone if nothing
-            helps; none if the search was interrupted.
+        evaluations: of the initial model and of the hardened model on the test images, as in `evaluation.json`; of the initial model alone
+            if nothing helps; none if the search was interrupted.
     """
 
     def __init__(
@@ -104,10 +105,10 @@ class Hardened:
 
     @property
     def values(self) -> dict[str, tuple[float, float]]:
-        """{measure: (of the start, of the hardened model)} on the test images; both are equal if nothing helps."""
+        """{metric: (of the initial model, of the hardened model)} on the test images; both are equal if nothing helps."""
         if not self.evaluations:
             return {}
-        before, after = ({row["measure"]: row["value"] for row in one["rows"]} for one in (self.evaluations[0], self.evaluations[-1]))
+        before, after = ({row["metric"]: row["value"] for row in one["rows"]} for one in (self.evaluations[0], self.evaluations[-1]))
         return {name: (value, after[name]) for name, value in before.items() if name in after}
 
     @property
@@ -147,13 +148,13 @@ class Hardened:
         if not os.path.exists(file):
             return
         proved = self.evaluations[-1] if self.evaluations else {"rows": [], "card": {}}
-        of_start = {field: value for field, value in read_json(file).items() if field not in ("confidence", "undivided")}
+        of_start = {field: value for field, value in read_json(file).items() if field not in ("confidence", "division")}
         data = {"data": search.data} if search.data else {}
         new = {"rows": proved["rows"], "evaluation_card": proved["card"], "hardened": self.notes[0], "trained_on": list(search.trained_on)}
         write_json(file, {**of_start, **data, **new})
 
     def card(self) -> dict:
-        """Returns the record of the search and of the proof, for JSON."""
+        """Returns the record of the search and of the final evaluation, for JSON."""
         point = self.search.choice.point if self.search.choice and self.changed else None
         return {
             "start": self.trainable.classifier.path,
@@ -180,7 +181,7 @@ class Hardened:
         }
 
     def frontier(self) -> report.Chart:
-        """Returns the chart of clean accuracy against the target on the validation images, of the start and all interpolations."""
+        """Returns the chart of clean accuracy against the target on the validation images, of the initial model and all interpolations."""
         return figures.frontier(self.search.start, self.search.frontier, self.search.choice, self.config.target, self.config.max_clean_loss)
 
     def report(self, path: str = "harden.html", command: str = "tf_robust in Python") -> str:
@@ -191,7 +192,7 @@ class Hardened:
             command: that made it.
 
         Raises:
-            ValueError: the search was interrupted, so that there is no proof.
+            ValueError: the search was interrupted, so that there is no final evaluation.
         """
         if not self.evaluations:
             raise ValueError("Expected a finished search. Received: one that was interrupted. Try: run it again; it resumes")

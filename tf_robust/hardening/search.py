@@ -1,6 +1,6 @@
 """Search for a more robust model within a budget: successive halving (Jamieson and Talwalkar, 2016) over recipes, then over their settings.
 
-In each rung every candidate is fine-tuned from the start's weights for an equal part of the rung's budget: first all recipes for a
+In each rung every candidate is fine-tuned from the initial model's weights for an equal part of the rung's budget: first all recipes for a
 short time, then variations of the best two, then the best two settings for long, beside plain fine-tuning as the control.
 """
 
@@ -134,7 +134,7 @@ class Search:
         return self.score(trial), max(map(self.merit, trial.points))
 
     def value(self, point: Point) -> float:
-        """Returns the target that is attained on the straight line from the start to a point."""
+        """Returns the target that is attained on the straight line from the initial model to a point."""
         return self.attainable([point])[0]
 
     def attainable(self, points: Sequence[Point]) -> tuple[float, float]:
@@ -214,7 +214,7 @@ class Search:
         return trial.diverged or self.start.clean - trial.points[-1].clean > MAX_CONTROL_LOSS
 
     def _trial(self, candidate, rung, share):
-        """Trains and evaluates a candidate within a share of the budget, or reads the finished trial."""
+        """Trains and evaluates a candidate within a fraction of the budget, or reads the finished trial."""
         if stored := self.store.read(candidate, rung):
             self.trials.append(stored)
             return stored
@@ -238,7 +238,7 @@ class Search:
         return trial
 
     def _steps(self, candidate, share):
-        """The number of steps that fit into a share of the budget; at least half of a share in time is for training."""
+        """The number of steps that fit into a fraction of the budget; at least half of a fraction in time is for training."""
         if self.budget.in_steps:
             return max(MINIMUM_STEPS, round(share))
         begin = self.clock.seconds

@@ -63,7 +63,7 @@ class Trainers:
         return data.steps_per_epoch(self.source, self.batch_size)
 
     def train(self, candidate: Candidate, steps: int) -> list[np.ndarray]:
-        """Returns the weights after a number of steps from the start.
+        """Returns the weights after a number of steps from the initial model.
 
         Raises:
             TrainingDiverged: a loss term, the gradient or the logits under attack are not finite.

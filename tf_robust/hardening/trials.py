@@ -26,8 +26,8 @@ class Trial:
         rung: from 0.
         steps: of training.
         seconds: of training and evaluation.
-        points: the fine-tuned model, and interpolations with the start.
-        diverged: whether training diverged; the points are the start then.
+        points: the fine-tuned model, and interpolations with the initial model.
+        diverged: whether training diverged; the points are the initial model then.
     """
 
     candidate: Candidate

@@ -74,7 +74,7 @@ class WandB:
         self._run.log({**values, "epoch": epoch})
 
     def results(self, values: Mapping[str, float]) -> None:
-        """Records the measures of an evaluation."""
+        """Records the metrics of an evaluation."""
         self._run.summary.update(values)
 
     def files(self, kind: str, paths: Sequence[str]) -> None:
@@ -212,7 +212,7 @@ class Tracked(keras.callbacks.Callback):
 
     def results(self, rows: Sequence[Mapping]) -> None:
         """Records the rows of an evaluation."""
-        values = {row["measure"]: row["value"] for row in rows if row["value"] is not None}
+        values = {row["metric"]: row["value"] for row in rows if row["value"] is not None}
         self._each(lambda tracker: tracker.results(values))
 
     def files(self, kind: str, folder: str, names: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Measures of predictions, in NumPy: calibration, abstention, prediction sets, open sets, corruption errors, flips; and of embeddings.
+"""Metrics of predictions, in NumPy: calibration, abstention, prediction sets, open sets, corruption errors, flips; and of embeddings.
 
 Accuracies, errors, probabilities and confidences are fractions in [0, 1]. Only ratios to a reference network
 (`mean_corruption_error`, `flip_rate`, ...) are in percent, as in the literature.

@@ -1,4 +1,4 @@
-"""Argument checks of the measures."""
+"""Argument checks of the metrics."""
 
 from collections.abc import Collection
 

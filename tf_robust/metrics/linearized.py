@@ -1,7 +1,7 @@
-"""Values per example whose mean is a measure that is no mean, and whose standard error is that of the measure.
+"""Values per example whose mean is a metric that is no mean, and whose standard error is that of the metric.
 
-The values are the measure plus each example's influence on it (the infinitesimal jackknife, or delta method; Efron, 1982): they make
-paired intervals of such measures possible. Bins are those of all examples; a measure near its minimum, 0, is not linear, and its interval
+The values are the metric plus each example's influence on it (the infinitesimal jackknife, or delta method; Efron, 1982): they make
+paired intervals of such metrics possible. Bins are those of all examples; a metric near its minimum, 0, is not linear, and its interval
 is only approximate.
 """
 

@@ -149,7 +149,7 @@ def wrap(
             f"Expected from_logits=True or False for {model.name}, whose outputs look like probabilities and are not those of a Dense or "
             "Softmax layer. Received: None"
         )
-    from_logits = _told(model, activation, from_logits, one_output)
+    from_logits = _resolve_from_logits(model, activation, from_logits, one_output)
     features = None if one_output and activation == "linear" and not from_logits else features  # not the Dense layer's logit
     embedded = _layer_output(model, embedding) if embedding else model.outputs[0] if features is None else features
     before = None if from_logits or features is not None else before_softmax(model.outputs[0])
@@ -198,7 +198,7 @@ def _wrap_observed(model, images, scale, embedding, from_logits):
         )
     if activation is None and from_logits is None:
         raise ValueError(f"Expected from_logits=True or False for {model.name}, which does not end with a Dense layer. Received: None")
-    from_logits = _told(model, activation, from_logits, one_output)
+    from_logits = _resolve_from_logits(model, activation, from_logits, one_output)
     layer = named[0] if embedding is not None else dense
     observed = Observed(model, layer, embedding is not None, name="model", dtype=output_dtype())
 
@@ -342,7 +342,7 @@ def _name(activation):
     return "linear" if activation is None else getattr(activation, "__name__", type(activation).__name__)
 
 
-def _told(model, activation, from_logits, one_output):
+def _resolve_from_logits(model, activation, from_logits, one_output):
     if from_logits is not None:
         return from_logits
     if activation not in ("linear", _OF_PROBABILITIES[one_output]):

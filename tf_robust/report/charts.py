@@ -12,7 +12,7 @@ import numpy as np
 import pandas
 
 from tf_robust import metrics
-from tf_robust.evaluation.measure import describe, parse_measure
+from tf_robust.evaluation.metric_value import describe, parse_metric
 from tf_robust.report.chart import (
     COLORS,
     INK,
@@ -30,7 +30,7 @@ from tf_robust.report.chart import (
     tips,
 )
 from tf_robust.report.formatting import spread, spread_caption
-from tf_robust.report.measure_order import kinds_of_robustness
+from tf_robust.report.metric_order import kinds_of_robustness
 from tf_robust.report.sections import shift_pairs
 from tf_robust.report.table_types import Entry, Table
 from tf_robust.report.tables import cells, difference_intervals, unadapted_cells
@@ -51,7 +51,7 @@ def table_frame(table: Table, unadapted: bool = False) -> pandas.DataFrame:
     """
     lines, intervals = [], difference_intervals(table)
     for (row, metric), entry in (unadapted_cells if unadapted else cells)(table).items():
-        name, one = parse_measure(metric), intervals.get((row, metric))
+        name, one = parse_metric(metric), intervals.get((row, metric))
         lines.append(
             {
                 **{"row": row, "name": metric, "family": name.family, "member": name.name, "severity": name.severity},
@@ -97,12 +97,12 @@ def comparison(table: Table) -> Chart:
 
 
 def _title(metric: str) -> str:
-    return "\n".join([describe(metric).name, *["(lower is better)"] * parse_measure(metric).lower_is_better])
+    return "\n".join([describe(metric).name, *["(lower is better)"] * parse_metric(metric).lower_is_better])
 
 
 def _points(table: Table, metric: str) -> list[dict]:
     """Returns the data of one panel; every point has the ends of the panel's axis."""
-    entries = [entry for entry in table["rows"] if entry["measure"] == metric]
+    entries = [entry for entry in table["rows"] if entry["metric"] == metric]
     papers = {entry["row"]: entry["paper"][0] if entry["paper"] else None for entry in entries}
     numbers = [number for e in entries for number in (e["mean"], *spread(e), papers[e["row"]])]
     start, end = domain(numbers, describe(metric).is_fraction)
@@ -118,7 +118,7 @@ def _points(table: Table, metric: str) -> list[dict]:
 
 def pareto(table: Table) -> Chart | None:
     """Draws robust over clean accuracy with intervals; a line joins the rows that no other row surpasses in both."""
-    clean = next((metric for metric in table["measures"] if parse_measure(metric).is_clean), None)
+    clean = next((metric for metric in table["metrics"] if parse_metric(metric).is_clean), None)
     robust = next(iter(kinds_of_robustness(table).values()), None)
     entries = cells(table)
     both = [row for row in table["order"] if (row, clean) in entries and (row, robust) in entries]
@@ -142,7 +142,7 @@ def shift_chart(table: Table) -> Chart | None:
     entries = cells(table)
     values = [
         {
-            **{"row": row, "data": parse_measure(shift).name},
+            **{"row": row, "data": parse_metric(shift).name},
             **{"original": entries[row, clean]["mean"], "shifted": entries[row, shift]["mean"]},
             **_spreads(entries[row, clean], entries[row, shift]),
         }
@@ -281,7 +281,7 @@ def _heat_map(base: alt.Chart, color: alt.Color, number: str, ink: str) -> alt.L
 def flips(table: Table) -> Chart | None:
     """Draws flip probabilities: perturbations down, rows across."""
     frame = table_frame(table)
-    chosen = [name for name in table["details"] if parse_measure(name).family == "flips" and not parse_measure(name).is_flip_rate]
+    chosen = [name for name in table["details"] if parse_metric(name).family == "flips" and not parse_metric(name).is_flip_rate]
     frame = frame[frame["name"].isin(chosen)]
     if frame.empty:
         return None

@@ -61,7 +61,7 @@ def write_report(
         title: of the report.
         command: by which the report was made.
         data: provides images for the figures; None: no such figures.
-        suite: {"paper": {row: {measure: [mean, std]}}, "baseline": row, "notes": [...], "panels": {title: [rows]}}, all optional.
+        suite: {"paper": {row: {metric: [mean, std]}}, "baseline": row, "notes": [...], "panels": {title: [rows]}}, all optional.
         additions: to the HTML.
     """
     suite = suite or {}
@@ -82,7 +82,7 @@ def write_report(
     drawn = _of_data(images, data) if data else []
     both = {row: (record_folders[row], folders[row]) for row in folders}
     drawn += [*model_figures.of_training(both), *model_figures.of_models(both)]
-    measured = {evaluation.parse_measure(row["measure"]).plain.family for one in evaluations for row in one["rows"]}
+    measured = {evaluation.parse_metric(row["metric"]).plain.family for one in evaluations for row in one["rows"]}
     if "aurra" in measured:
         drawn += model_figures.of_calibration(own_records)
     if measured & {"calibrated", "abstention", "conformal"}:
@@ -122,7 +122,7 @@ def _worst_slices(evaluations):
             slices = {
                 name.name: row
                 for row in one["rows"]
-                if (name := evaluation.parse_measure(row["measure"]).plain).family == family and row["count"] >= MIN_IMAGES
+                if (name := evaluation.parse_metric(row["metric"]).plain).family == family and row["count"] >= MIN_IMAGES
             }
             if slices:
                 name, worst = min(slices.items(), key=lambda item: item[1]["value"])

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tf_robust.evaluation.measure import describe, parse_measure
+from tf_robust.evaluation.metric_value import describe, parse_metric
 from tf_robust.report.table_types import Entry, Table
 
 
@@ -55,9 +55,9 @@ def unverified_note(table: Table) -> str:
 def best_cells(table: Table) -> set[tuple[str, str]]:
     """Returns the (row, metric) of each metric's best mean as printed, ties included; none where only one row was measured."""
     best: set[tuple[str, str]] = set()
-    for metric in table["measures"]:
-        means = {e["row"]: round(e["mean"], 3) for e in table["rows"] if e["measure"] == metric}
-        top = min(means.values()) if parse_measure(metric).lower_is_better else max(means.values())
+    for metric in table["metrics"]:
+        means = {e["row"]: round(e["mean"], 3) for e in table["rows"] if e["metric"] == metric}
+        top = min(means.values()) if parse_metric(metric).lower_is_better else max(means.values())
         best |= {(row, metric) for row, mean in means.items() if mean == top and len(means) > 1}
     return best
 

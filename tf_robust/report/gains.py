@@ -66,7 +66,7 @@ def draw_gains(
 def _correctness(records):
     """{set: bool [N]} of shifts, noise and corruptions."""
     measured = (record for record in records if record["kind"] == "accuracy")
-    return {one["set"]: evaluation.correctness(one) for one in measured if evaluation.parse_measure(one["set"]).family in _FAMILIES}
+    return {one["set"]: evaluation.correctness(one) for one in measured if evaluation.parse_metric(one["set"]).family in _FAMILIES}
 
 
 def _choose(sets, correct, baseline, limit):
@@ -77,9 +77,9 @@ def _choose(sets, correct, baseline, limit):
     used: dict[str, set[int]] = {}  # {kind of images: positions}
     known: set[str] = set()
     for one in common:
-        measure, gained = evaluation.parse_measure(one.name), np.flatnonzero((correct[one.name] & ~baseline[one.name])[:limit])
+        metric, gained = evaluation.parse_metric(one.name), np.flatnonzero((correct[one.name] & ~baseline[one.name])[:limit])
         positions = used.setdefault(one.name if _is_shift(one) else "", set())
-        kind, most = measure.name or one.name, SHOWN_OF_SHIFT if _is_shift(one) else 1
+        kind, most = metric.name or one.name, SHOWN_OF_SHIFT if _is_shift(one) else 1
         for _ in range(most * (kind not in known)):
             new = [int(position) for position in gained if position not in positions]
             if new and len(chosen) < SHOWN:
@@ -91,11 +91,11 @@ def _choose(sets, correct, baseline, limit):
 
 
 def _is_shift(one):
-    return evaluation.parse_measure(one.name).family == "shift"
+    return evaluation.parse_metric(one.name).family == "shift"
 
 
 def _title(name):
-    measure = evaluation.parse_measure(name)
-    if measure.family == "shift":
-        return measure.name
-    return f"{measure.name.replace('_', ' ')} {measure.severity}" if measure.severity else name.upper()
+    metric = evaluation.parse_metric(name)
+    if metric.family == "shift":
+        return metric.name
+    return f"{metric.name.replace('_', ' ')} {metric.severity}" if metric.severity else name.upper()

@@ -26,7 +26,7 @@ Figure = report.Chart | tuple[str, str]  # a chart, or path and caption of a PNG
 def draw_utility(folder: str, model: Predict, source: Source) -> str:
     """Draws mean image and mean contextual utility per class modulo 10 (Figure 4 of the FCL paper).
 
-    The number of a panel is the mean utility of the corners divided by that of the center, as the evaluation `utility` measures it.
+    The number of a panel is the mean utility of the corners divided by that of the center, as the evaluation `utility` metrics it.
 
     Args:
         folder: of the figure.
@@ -224,15 +224,15 @@ def draw_worst(
     if clean is None:  # not evaluated
         images, labels = next(iter(data.evaluation_batches(source, evaluation.batch_size_of(source.image_shape))))
         clean = np.argmax(predict(images), axis=1) == labels.numpy()
-    measured = sorted({severity for one in sets if (severity := evaluation.parse_measure(one.name).severity)})
+    measured = sorted({severity for one in sets if (severity := evaluation.parse_metric(one.name).severity)})
     middle, lines = measured[len(measured) // 2] if measured else None, []
     for one in sets:
-        measure = evaluation.parse_measure(one.name)
-        if measure.severity is None or measure.severity != middle or one.name not in in_order:
+        metric = evaluation.parse_metric(one.name)
+        if metric.severity is None or metric.severity != middle or one.name not in in_order:
             continue
-        name = measure.name
+        name = metric.name
         images, labels = (part.numpy() for part in next(iter(one.open())))
-        by_severity = [correct[other][: len(labels)] for other in correct if other.startswith(f"{measure.family}/{name}/")]
+        by_severity = [correct[other][: len(labels)] for other in correct if other.startswith(f"{metric.family}/{name}/")]
         wrong = ~correct[one.name][: len(labels)] & clean[: len(labels)]
         order = np.argsort(np.where(wrong, -np.sum(~np.array(by_severity), axis=0), 1), kind="stable")[: min(wrong.sum(), 2 * SHOWN)]
         if len(order):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from tf_robust import metrics
-from tf_robust.evaluation.measure import parse_measure
+from tf_robust.evaluation.metric_value import parse_metric
 from tf_robust.evaluation.smoothing import ABSTAINS
 from tf_robust.metrics.calibration import BIN_SIZE
 from tf_robust.report.formatting import number_range
@@ -32,7 +32,7 @@ def evaluation_notes(evaluations: Sequence[Evaluation]) -> list[str]:
             for text in notes_of(evaluation):
                 rows.setdefault((kind, text), {})[evaluation["row"]] = None
     notes += [f"{', '.join(names)}: {text}." for (_, text), names in sorted(rows.items(), key=lambda item: item[0][0])]
-    timed = [one for one in evaluations if any(row["measure"] == "deployed/milliseconds" for row in one["rows"])]
+    timed = [one for one in evaluations if any(row["metric"] == "deployed/milliseconds" for row in one["rows"])]
     cpus = ", ".join(dict.fromkeys(one.get("cpu", "an unknown CPU") for one in timed))
     return [*notes, *([f"Latency: one image, one thread, median over calls, {cpus}."] if timed else [])]
 
@@ -50,7 +50,7 @@ def _sizes(evaluation: Evaluation) -> Iterator[str]:
     """The size at which noise, corruptions or attacks were applied to images, where the model takes another size."""
     card = _card(evaluation)
     sizes, fit = card.get("sizes"), card.get("data", {}).get("image_fit")
-    changes = {parse_measure(row["measure"]).entry.metric.change for row in evaluation["rows"]} - {"", "shifts"}
+    changes = {parse_metric(row["metric"]).entry.metric.change for row in evaluation["rows"]} - {"", "shifts"}
     if sizes and changes and (fit or sizes["corrupted_at"] != sizes["model_input"]):
         applied, model_input = ("x".join(map(str, sizes[name])) for name in ("corrupted_at", "model_input"))
         order = ("corruptions", "perturbations", "noise", "attacks", "Gaussian noise")
@@ -76,8 +76,8 @@ def _severities(evaluation: Evaluation) -> Iterator[str]:
 
 
 def _transfer(evaluation: Evaluation) -> Iterator[str]:
-    if any(parse_measure(row["measure"]).card_family == "robust_transfer" for row in evaluation["rows"]):
-        surrogate = evaluation.get("measuring", {}).get("surrogate", "another model")
+    if any(parse_metric(row["metric"]).card_family == "robust_transfer" for row in evaluation["rows"]):
+        surrogate = evaluation.get("options", {}).get("surrogate", "another model")
         yield (
             f"the transferred attacks (robust/transfer) were computed with the gradients of {surrogate}. "
             "Their accuracies are not white-box: an attack with the model's own gradients, if it has any, may be stronger"
@@ -102,13 +102,13 @@ def _certificates(evaluation: Evaluation) -> Iterator[str]:
             f"with confidence {1 - part['alpha']:g} for each image, from {part['selection']:,} noisy copies that select the class and "
             f"{part['samples']:,} that bound its probability; no l2 radius above {largest:.2f} can be certified with these"
         )
-    if any(row["measure"] == "certified/abstained" and row["value"] == 1 for row in evaluation["rows"]):
+    if any(row["metric"] == "certified/abstained" and row["value"] == 1 for row in evaluation["rows"]):
         yield ABSTAINS
 
 
 def _calibration(evaluation: Evaluation) -> Iterator[str]:
     for row in evaluation["rows"]:
-        is_rms = str(parse_measure(row["measure"]).plain) == "calibration/rms"
+        is_rms = str(parse_metric(row["metric"]).plain) == "calibration/rms"
         if is_rms and (count := row.get("count") or _FEW_BINS * BIN_SIZE) < _FEW_BINS * BIN_SIZE:
             yield (
                 f"the RMS calibration error is that of bins of {BIN_SIZE} images. {count:,} images give {max(1, count // BIN_SIZE)}, "

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import jinja2
 import markupsafe
 
-from tf_robust.evaluation.measure import describe
+from tf_robust.evaluation.metric_value import describe
 from tf_robust.report import formatting, sections
 from tf_robust.report.chart import Chart, embed, library
 from tf_robust.report.sections import ABSENT, Section

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import pandas
 
-from tf_robust.evaluation.measure import CONFIDENCE_FAMILIES, describe, parse_measure
+from tf_robust.evaluation.metric_value import CONFIDENCE_FAMILIES, describe, parse_metric
 from tf_robust.evaluation.slices import MIN_IMAGES
 from tf_robust.report import formatting
 from tf_robust.report.formatting import heading, interval, number_range, value
-from tf_robust.report.measure_order import without_adaptation
+from tf_robust.report.metric_order import without_adaptation
 from tf_robust.report.table_types import Entry, Table
 from tf_robust.report.tables import (
     ADAPTED,
@@ -146,7 +146,7 @@ def differences(table: Table, metrics: Sequence[str] | None = None) -> Section |
 
 def further(table: Table) -> list[Section]:
     """Returns the values and differences of the metrics that are not headlines."""
-    metrics = table["measures"][len(table["headlines"]) :]
+    metrics = table["metrics"][len(table["headlines"]) :]
     if not metrics:
         return []
     titles = ("Further metrics", f"Further metrics against {table['baseline']}")
@@ -157,7 +157,7 @@ def further(table: Table) -> list[Section]:
 def by_corruption(table: Table) -> Section | None:
     """Returns the means of single corruptions and perturbations, one per line, or None if none was measured."""
     shown = {key: _mean(entry, plain=True) for key, entry in cells(table).items()}
-    metrics = [metric for metric in members(table) if parse_measure(metric).family not in _OWN_TABLES]
+    metrics = [metric for metric in members(table) if parse_metric(metric).family not in _OWN_TABLES]
     for adapted, plain in without_adaptation(metrics).items():  # of a row that was measured with adaptation alone: in the same line
         metrics.remove(adapted)
         shown = {**{(row, plain): cell for (row, metric), cell in shown.items() if metric == adapted}, **shown}
@@ -168,7 +168,7 @@ def by_corruption(table: Table) -> Section | None:
 def by_slice(table: Table) -> Section | None:
     """Returns the accuracy on each class and group, the lowest of the first row first, or None if none was measured."""
     shown = {key: _mean(entry) for key, entry in cells(table).items()}
-    metrics = [metric for metric in members(table) if parse_measure(metric).family in SLICES]
+    metrics = [metric for metric in members(table) if parse_metric(metric).family in SLICES]
     if not metrics:
         return None
     first = table["order"][0]
@@ -190,20 +190,20 @@ def by_slice(table: Table) -> Section | None:
 def shifts(table: Table) -> Section | None:
     """Returns the difference of every row's accuracy on each shifted data set to its clean accuracy, or None if none was measured."""
     pairs = shift_pairs(table)
-    lines = {parse_measure(shift).name: [_shift(table, row, clean, shift) for row in table["order"]] for clean, shift in pairs}
+    lines = {parse_metric(shift).name: [_shift(table, row, clean, shift) for row in table["order"]] for clean, shift in pairs}
     caption = (
         "Accuracy on the shifted images minus accuracy on the original ones, with its 95% interval: over seeds, or with one seed "
         "Newcombe's for two separate sets of images."
     )
-    names = {parse_measure(shift).name: shift for _, shift in pairs}
+    names = {parse_metric(shift).name: shift for _, shift in pairs}
     return Section("Shifted data against the original", frame_of("data", lines, table["order"]), caption, names) if lines else None
 
 
 def shift_pairs(table: Table) -> list[tuple[str, str]]:
     """Returns the accuracies on clean images and on a shifted set of models that were trained and adapted alike."""
-    clean = {parse_measure(m).prefix: m for m in table["measures"] if parse_measure(m).is_clean}
-    shifted = [m for m in table["measures"] if parse_measure(m).family == "shift"]
-    return [(clean[prefix], m) for m in shifted if (prefix := parse_measure(m).prefix) in clean]
+    clean = {parse_metric(m).prefix: m for m in table["metrics"] if parse_metric(m).is_clean}
+    shifted = [m for m in table["metrics"] if parse_metric(m).family == "shift"]
+    return [(clean[prefix], m) for m in shifted if (prefix := parse_metric(m).prefix) in clean]
 
 
 def adaptation(table: Table) -> Section | None:
@@ -252,7 +252,7 @@ def attack_members(table: Table) -> Section | None:
 def confidence(table: Table) -> Section | None:
     """Returns the metrics of fitted confidences, one column for each kind of images, or None if there are none."""
     entries = cells(table)
-    fitted = [one for entry in table["rows"] if (one := parse_measure(entry["measure"])).family in CONFIDENCE_FAMILIES]
+    fitted = [one for entry in table["rows"] if (one := parse_metric(entry["metric"])).family in CONFIDENCE_FAMILIES]
     groups = list(dict.fromkeys(one.name.rpartition("/")[0] for one in fitted))
     lines = {}
     for row in table["order"]:
@@ -271,9 +271,9 @@ def confidence(table: Table) -> Section | None:
 
 def open_sets(table: Table) -> Section | None:
     """Returns AUROC and FPR at 95 % TPR of every data set of other classes and score, or None if there are none."""
-    entries = {key: entry for key, entry in cells(table).items() if parse_measure(key[1]).family == "ood"}
+    entries = {key: entry for key, entry in cells(table).items() if parse_metric(key[1]).family == "ood"}
     models = [row for row in table["order"] if any(key[0] == row for key in entries)]
-    sets = dict.fromkeys(parse_measure(metric).name.rpartition("/")[0] for _, metric in entries)
+    sets = dict.fromkeys(parse_metric(metric).name.rpartition("/")[0] for _, metric in entries)
     kinds = [(row, kind) for row in models for kind in ("auroc", "fpr95")]
     lines = {name: [(one := entries.get((row, f"ood/{name}/{kind}"))) and number(one["mean"]) for row, kind in kinds] for name in sets}
     columns = [kind.upper() if len(table["order"]) == 1 else f"{row}: {kind.upper()}" for row, kind in kinds]
@@ -288,15 +288,15 @@ def open_sets(table: Table) -> Section | None:
 
 def changes(table: Table) -> list[Section]:
     """Returns the differences of two models, what got worse first: of the headlines and all that got worse, then of all other metrics."""
-    intervals, order = difference_intervals(table), [*table["measures"], *table["details"]]
+    intervals, order = difference_intervals(table), [*table["metrics"], *table["details"]]
     found: list[tuple[int, str, list[Cell | None]]] = []
     for entry in table["rows"]:
-        if entry["difference"] and entry["measure"] in order:
-            mean, one = entry["difference"]["mean"], intervals.get((entry["row"], entry["measure"]))
+        if entry["difference"] and entry["metric"] in order:
+            mean, one = entry["difference"]["mean"], intervals.get((entry["row"], entry["metric"]))
             rank = 1 if one is None else 3 if not one.significant else 0 if gain(entry) < 0 else 2
             ends = Cell(mean, interval(one.low, one.high, "+") if one else ABSENT)
             numbers = [number(entry["mean"] - mean), number(entry["mean"]), Cell(mean, value(mean, "+")), ends]
-            found.append((rank, entry["measure"], [*numbers, Cell(rank, _CHANGES[rank])]))
+            found.append((rank, entry["metric"], [*numbers, Cell(rank, _CHANGES[rank])]))
     found.sort(key=lambda one: (one[0], order.index(one[1])))
     shown = [rank == 0 or metric in table["headlines"] for rank, metric, _ in found]
     columns = [table["baseline"], next(row for row in table["order"] if row != table["baseline"]), "difference", "95% interval", "change"]
@@ -311,7 +311,7 @@ def changes(table: Table) -> list[Section]:
 
 def shown_metrics(table: Table) -> list[str]:
     """Returns the metrics of the tables that have a description, for a legend."""
-    return [metric for metric in table["measures"] if describe(metric).meaning]
+    return [metric for metric in table["metrics"] if describe(metric).meaning]
 
 
 def _mean(entry: Entry, best: bool = False, plain: bool = False) -> Cell:

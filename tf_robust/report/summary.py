@@ -8,9 +8,9 @@ With one model a line has its accuracy and the difference to clean images.
 from collections.abc import Iterable, Sequence
 
 from tf_robust import metrics
-from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, describe, parse_measure
+from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES, describe, parse_metric
 from tf_robust.report.formatting import interval, number_range, value
-from tf_robust.report.measure_order import kinds_of_robustness
+from tf_robust.report.metric_order import kinds_of_robustness
 from tf_robust.report.table_types import Entry, Table
 from tf_robust.report.tables import Interval, cells, difference_intervals, difference_of, gain, separate_interval
 
@@ -40,7 +40,7 @@ def _compare(table: Table) -> list[tuple[str, str]]:
 
     chosen = list(kinds_of_robustness(table).values())
     if not chosen:  # other metrics, such as flip probabilities
-        chosen = [one for one in table["headlines"] if not _is_clean(one) and parse_measure(one).family != "deployed"][:_LISTED]
+        chosen = [one for one in table["headlines"] if not _is_clean(one) and parse_metric(one).family != "deployed"][:_LISTED]
     lines, named = [], dict.fromkeys(others if len(others) == 1 else ())
     for metric in chosen:
         keys = sorted((key for key in compared if key[1] == metric), key=lambda key: _quality(compared[key]), reverse=True)
@@ -57,7 +57,7 @@ def _compare(table: Table) -> list[tuple[str, str]]:
         if gains and gains[0] != best:
             named[gains[0][0]] = None
             lines.append((f"{_name(metric)}, largest significant gain", difference(gains[0])))
-    clean = [metric for metric in table["measures"] if _is_clean(metric) and metric not in chosen][:1]
+    clean = [metric for metric in table["metrics"] if _is_clean(metric) and metric not in chosen][:1]
     lines += [(_name(metric), difference((row, metric))) for metric in clean for row in named or others if (row, metric) in compared]
     chosen += clean
     if not lines:
@@ -65,7 +65,7 @@ def _compare(table: Table) -> list[tuple[str, str]]:
             return [("Test-time adaptation", "the table has the values with and without it")]
         return [("Comparison", f"no row shares a metric and a seed with {baseline}")]
     worse = [key for key, one in intervals.items() if key[1] not in chosen and one.significant and gain(compared[key]) < 0]
-    listed = {*table["measures"], *(table["details"] if len(others) == 1 else ())}
+    listed = {*table["metrics"], *(table["details"] if len(others) == 1 else ())}
     for row in named:
         keys = [key for key in worse if key[0] == row and key[1] in listed]
         texts = [f"{_name(key[1])} {_difference(key[1], difference_of(compared[key])['mean'], intervals[key])}" for key in keys]
@@ -83,30 +83,30 @@ def _compare(table: Table) -> list[tuple[str, str]]:
 
 def _describe(table: Table, row: str) -> list[tuple[str, str]]:
     """Returns the lines of one model: clean accuracy, the metric of each kind of images, and the lowest of the corruptions."""
-    own = {entry["measure"]: entry for entry in table["rows"]}
+    own = {entry["metric"]: entry for entry in table["rows"]}
     clean = next((entry for metric, entry in own.items() if _is_clean(metric)), None)
     kinds = {_name(metric): own[metric] for metric in kinds_of_robustness(table).values()}
     corrupted = [e for m, e in own.items() if _is_of_corruptions(m) and describe(m).images and e not in kinds.values()]
     if corrupted:
         lowest = min(corrupted, key=_quality)
-        kinds[f"{_name(lowest['measure'])}, the lowest of the corruptions"] = lowest
+        kinds[f"{_name(lowest['metric'])}, the lowest of the corruptions"] = lowest
     shown = [clean] if clean else []
     if clean is None or not kinds:
-        shown = [e for metric, e in own.items() if metric in table["measures"]][: 2 * _LISTED]
-        lines = [(_name(e["measure"]), f"{row} {_with_interval(e)}") for e in shown]
+        shown = [e for metric, e in own.items() if metric in table["metrics"]][: 2 * _LISTED]
+        lines = [(_name(e["metric"]), f"{row} {_with_interval(e)}") for e in shown]
     else:
-        lines = [(_name(clean["measure"]), f"{row} {_with_interval(clean)}")]
+        lines = [(_name(clean["metric"]), f"{row} {_with_interval(clean)}")]
         for kind, entry in kinds.items():
             shown.append(entry)
             one = _fall(table, entry, clean)
-            text = _difference(entry["measure"], entry["mean"] - clean["mean"], one)
+            text = _difference(entry["metric"], entry["mean"] - clean["mean"], one)
             lines.append((kind, f"{_with_interval(entry)}, {text} vs clean{_significance(one)}"))
     return [*lines, *_abstention(own), _counts(table, shown, [len(entry["seeds"]) for entry in shown], "95% intervals")]
 
 
 def _fall(table: Table, entry: Entry, clean: Entry) -> Interval | None:
     """Returns the interval of the difference to clean images: paired over seeds or images, else Newcombe's."""
-    fall = table["falls"].get(entry["measure"])
+    fall = table["falls"].get(entry["metric"])
     low, high = (fall["low"], fall["high"]) if fall else separate_interval(entry, clean)
     return None if low is None or high is None else Interval(low, high, low > _ROUNDING or high < -_ROUNDING)
 
@@ -123,17 +123,17 @@ def _abstention(own: dict[str, Entry]) -> Iterable[tuple[str, str]]:
 
 def _is_clean(metric: str) -> bool:
     """Returns whether it is the accuracy on clean images after training with all labels."""
-    return parse_measure(metric).is_clean and not parse_measure(metric).label_fraction
+    return parse_metric(metric).is_clean and not parse_metric(metric).label_fraction
 
 
 def _is_of_corruptions(metric: str) -> bool:
     """Returns whether it is a mean over severities."""
-    name = parse_measure(metric)
+    name = parse_metric(metric)
     return name.family in CORRUPTION_FAMILIES and name.severity is None and (name.is_member or name.name in metrics.GROUPS)
 
 
 def _quality(entry: Entry) -> float:
-    return entry["mean"] * (-1 if parse_measure(entry["measure"]).lower_is_better else 1)
+    return entry["mean"] * (-1 if parse_metric(entry["metric"]).lower_is_better else 1)
 
 
 def _name(metric: str) -> str:
@@ -141,14 +141,14 @@ def _name(metric: str) -> str:
 
 
 def _value(entry: Entry) -> str:
-    return f"{entry['mean']:.1%}" if describe(entry["measure"]).images else value(entry["mean"])
+    return f"{entry['mean']:.1%}" if describe(entry["metric"]).images else value(entry["mean"])
 
 
 def _with_interval(entry: Entry) -> str:
     low, high = entry["low"], entry["high"]
-    if describe(entry["measure"]).is_fraction and low is not None and high is not None:
+    if describe(entry["metric"]).is_fraction and low is not None and high is not None:
         low, high = max(0.0, low), min(1.0, high)  # t intervals over few seeds are wide
-    return f"{_value(entry)} {_ends(entry['measure'], low, high)}".rstrip()
+    return f"{_value(entry)} {_ends(entry['metric'], low, high)}".rstrip()
 
 
 def _difference(metric: str, mean: float, one: Interval | None) -> str:
@@ -170,5 +170,5 @@ def _significance(one: Interval | None) -> str:
 
 def _counts(table: Table, shown: Sequence[Entry], seeds: Sequence[int], text: str) -> tuple[str, str]:
     """Returns the line with the numbers of images and seeds, and the kind of the intervals."""
-    images = number_range([table["images"][entry["measure"]] for entry in shown])
+    images = number_range([table["images"][entry["metric"]] for entry in shown])
     return "Measured on", f"{images} images, {number_range(seeds)} seed{'s' * (max(seeds) > 1)}; {text}"

@@ -27,7 +27,7 @@ class Entry(typing.TypedDict):
     """One metric of one row."""
 
     row: str
-    measure: str  # name of the metric
+    metric: str  # name of the metric
     values: list[float]  # one for each seed
     seeds: list[int]  # sorted
     mean: float
@@ -51,7 +51,7 @@ class Table(typing.TypedDict):
 
     rows: list[Entry]  # one for every row and metric
     order: list[str]  # names of the rows
-    measures: list[str]  # names of the metrics, headlines first
+    metrics: list[str]  # names of the metrics, headlines first
     headlines: list[str]  # of a family with many metrics those that summarize it, metrics that the paper printed, and all others
     adapted: dict[str, str]  # {metric with test-time adaptation: the same without}, where both were measured; in none of the others
     details: list[str]  # metrics of one corruption, severity or perturbation, where others summarize them

@@ -15,10 +15,10 @@ import scipy.stats
 
 from tf_robust import metrics
 from tf_robust.evaluation import card
-from tf_robust.evaluation.measure import parse_measure
+from tf_robust.evaluation.metric_value import parse_metric
 from tf_robust.evaluation.per_image import OTHER_ORDER
 from tf_robust.metrics.paired import PairedDifference
-from tf_robust.report.measure_order import by_family, headlines_of, without_adaptation, without_members
+from tf_robust.report.metric_order import by_family, headlines_of, without_adaptation, without_members
 from tf_robust.report.table_types import AttackResult, Difference, Entry, Evaluation, Paper, PerImage, Table
 from tf_robust.utils.errors import unknown
 
@@ -26,11 +26,11 @@ BASELINES = ("xe", "cross_entropy")
 ADAPTED = ", adapted"  # at the end of the name of a row that was measured with adaptation
 _FIELD_NAMES = {
     "data.fingerprint": "the evaluated images",
-    "data.pictures": "the number of images",
-    "data.picture_shape": "the size of the images",
-    "noise.deviations_of": "the training images whose standard deviations scale the noise, chosen by train_examples",
+    "data.num_images": "the number of images",
+    "data.image_shape": "the size of the images",
+    "noise.std_from": "the training images whose standard deviations scale the noise, chosen by train_examples",
 }  # fields of evaluation cards
-_DIGESTS = ("fingerprint", "deviations_of", "surrogate", "files")  # fields whose values say nothing
+_DIGESTS = ("fingerprint", "std_from", "surrogate", "files")  # fields whose values say nothing
 _ROUNDING = 1e-9  # width of an interval of seeds whose differences are equal
 _PRETRAINED = ("linear_probe", "finetune", "l2_sp", "similarity")  # methods whose training time is only that of the last stage
 _SHORTEST = 30.0  # seconds of a training that is compared; in shorter ones building the graphs takes a large part of the time
@@ -53,51 +53,51 @@ class Interval(typing.NamedTuple):
 def aggregate(
     evaluations: Iterable[Evaluation], paper: Paper | None = None, baseline: str | None = None, per_image: PerImage | None = None
 ) -> Table:
-    """Joins the evaluations of runs to one table. Rows and measures keep the order in which they come.
+    """Joins the evaluations of runs to one table. Rows and metrics keep the order in which they come.
 
     Args:
         evaluations: dictionaries as in `evaluation.json`, of one or more rows and seeds.
-        paper: the paper's numbers, {row: {measure: [mean, std or None]}}, or None.
+        paper: the paper's numbers, {row: {metric: [mean, std or None]}}, or None.
         baseline: the row that the others are compared with; None: `xe`, `cross_entropy`, or the first.
-        per_image: function (evaluation, measure) -> (digest of the images, values [N]) or None, as `evaluation.PerImage`; None: no
+        per_image: function (evaluation, metric) -> (digest of the images, values [N]) or None, as `evaluation.PerImage`; None: no
             per-image results are available.
 
     Raises:
         ValueError: no evaluations, a missing field, a duplicate row and seed, an unknown baseline, bad numbers in `paper`;
-            a measure with different evaluation cards (names the field that differs).
+            a metric with different evaluation cards (names the field that differs).
     """
     evaluations = list(evaluations)
     runs = _by_cell(evaluations)
     _check_cards(evaluations)
     order = list(dict.fromkeys(row for row, _ in runs))
-    available = by_family(measure for _, measure in runs)
-    measures = without_members(available)
-    adapted = without_adaptation(measures)
-    measures = [measure for measure in measures if measure not in adapted]
-    headlines = headlines_of(measures, {measure for printed in (paper or {}).values() for measure in printed})
-    measures = [*headlines, *(measure for measure in measures if measure not in headlines)]
+    available = by_family(metric for _, metric in runs)
+    metrics = without_members(available)
+    adapted = without_adaptation(metrics)
+    metrics = [metric for metric in metrics if metric not in adapted]
+    headlines = headlines_of(metrics, {metric for printed in (paper or {}).values() for metric in printed})
+    metrics = [*headlines, *(metric for metric in metrics if metric not in headlines)]
     if baseline is None:
         baseline = next((name for name in BASELINES if name in order), order[0])
     if baseline not in order:
         raise unknown("baseline row", baseline, order)
     entries = [
-        _entry(row, measure, runs[row, measure], _paper(paper or {}, row, measure), _difference(runs, row, measure, baseline, per_image))
+        _entry(row, metric, runs[row, metric], _paper(paper or {}, row, metric), _difference(runs, row, metric, baseline, per_image))
         for row in order
-        for measure in available
-        if (row, measure) in runs
+        for metric in available
+        if (row, metric) in runs
     ]
-    details = [measure for measure in available if measure not in (*measures, *adapted)]
+    details = [metric for metric in available if metric not in (*metrics, *adapted)]
     seconds = _training_seconds(evaluations)
     return {
         "rows": entries,
         "order": order,
-        "measures": measures,
+        "metrics": metrics,
         "headlines": headlines,
         "adapted": adapted,
         "details": details,
         "baseline": baseline,
         "unverified": _unverified(evaluations),
-        "images": {measured["measure"]: measured["count"] for evaluation in evaluations for measured in evaluation["rows"]},
+        "images": {measured["metric"]: measured["count"] for evaluation in evaluations for measured in evaluation["rows"]},
         "falls": _falls(evaluations, available, per_image) if len(evaluations) == 1 else {},
         "attacks": _attacks(evaluations),
         "training_seconds": seconds,
@@ -109,28 +109,28 @@ def _unverified(evaluations: Iterable[Evaluation]) -> dict[str, str]:
     sources = {}
     for evaluation in evaluations:
         for measured in evaluation["rows"]:
-            part = (evaluation.get("card") or {}).get(parse_measure(measured["measure"]).card_family, {})
+            part = (evaluation.get("card") or {}).get(parse_metric(measured["metric"]).card_family, {})
             if part.get("verified") is False:
-                sources[measured["measure"]] = part["source"]
+                sources[measured["metric"]] = part["source"]
     return sources
 
 
 def members(table: Table) -> list[str]:
     """Returns the details that are means of one corruption or perturbation over its severities."""
-    return [measure for measure in table["details"] if (name := parse_measure(measure)).severity is None and name.family != "checks"]
+    return [metric for metric in table["details"] if (name := parse_metric(metric)).severity is None and name.family != "checks"]
 
 
 def _check_cards(evaluations: Iterable[Evaluation]) -> None:
-    """Raises ValueError for values of one measure, with or without adaptation, that were measured in different ways."""
+    """Raises ValueError for values of one metric, with or without adaptation, that were measured in different ways."""
     firsts: dict[str, Evaluation] = {}
     for evaluation in evaluations:
-        names = [one["measure"] for one in evaluation["rows"]]
-        for measure in dict.fromkeys([*names, *(parse_measure(name).unadapted for name in names)]):
-            first = firsts.setdefault(measure, evaluation)
-            differing = card.difference(measure, first.get("card"), evaluation.get("card"))
+        names = [one["metric"] for one in evaluation["rows"]]
+        for metric in dict.fromkeys([*names, *(parse_metric(name).unadapted for name in names)]):
+            first = firsts.setdefault(metric, evaluation)
+            differing = card.difference(metric, first.get("card"), evaluation.get("card"))
             if differing:
                 raise ValueError(
-                    f"Expected {measure!r} to be measured in one way. Row {first['row']!r}, seed {first['seed']}, "
+                    f"Expected {metric!r} to be measured in one way. Row {first['row']!r}, seed {first['seed']}, "
                     f"and row {evaluation['row']!r}, seed {evaluation['seed']}, differ in "
                     + ", ".join(_named_difference(*one) for one in differing)
                     + ". Try: evaluate both with the same data and options (tf-robust evaluate, with a --workdir each), or report them "
@@ -146,25 +146,25 @@ def _named_difference(field: str, one: object, other: object) -> str:
 
 
 def _by_cell(evaluations: Sequence[Evaluation]) -> dict[tuple[str, str], dict[int, dict]]:
-    """Returns {(row, measure): {seed: row of the evaluation}}."""
+    """Returns {(row, metric): {seed: row of the evaluation}}."""
     runs: dict[tuple[str, str], dict[int, dict]] = {}
     for evaluation in evaluations:
         if missing := {"row", "seed", "rows"} - evaluation.keys():
             raise ValueError(f"Expected an evaluation with row, seed, rows. Missing: {sorted(missing)}")
         row, seed = evaluation["row"], evaluation["seed"]
         for measured in evaluation["rows"]:
-            by_seed = runs.setdefault((row, measured["measure"]), {})
+            by_seed = runs.setdefault((row, measured["metric"]), {})
             if seed in by_seed:
                 raise ValueError(
-                    f"Expected one evaluation per row and seed. Received: two of {measured['measure']!r}: row {row!r}, seed {seed}"
+                    f"Expected one evaluation per row and seed. Received: two of {measured['metric']!r}: row {row!r}, seed {seed}"
                 )
             by_seed[seed] = {**measured, "evaluation": evaluation}
     if not runs:
-        raise ValueError(f"Expected evaluations with measures. Received: {len(evaluations)} evaluations without any")
+        raise ValueError(f"Expected evaluations with metrics. Received: {len(evaluations)} evaluations without any")
     return runs
 
 
-def _entry(row: str, measure: str, by_seed: dict[int, dict], paper: list | None, difference: Difference | None) -> Entry:
+def _entry(row: str, metric: str, by_seed: dict[int, dict], paper: list | None, difference: Difference | None) -> Entry:
     seeds = sorted(by_seed)
     values = [by_seed[seed]["value"] for seed in seeds]
     low, high = t_interval(values)
@@ -172,7 +172,7 @@ def _entry(row: str, measure: str, by_seed: dict[int, dict], paper: list | None,
         low, high = (by_seed[seeds[0]].get(side) for side in ("low", "high"))
     return {
         "row": row,
-        "measure": measure,
+        "metric": metric,
         "values": values,
         "seeds": seeds,
         "mean": float(np.mean(values)),
@@ -192,48 +192,48 @@ def t_interval(values: Sequence[float]) -> tuple[float | None, float | None]:
     return float(np.mean(values) - half), float(np.mean(values) + half)
 
 
-def _paper(paper: Paper, row: str, measure: str) -> list | None:
-    printed = paper.get(row, {}).get(measure)
+def _paper(paper: Paper, row: str, metric: str) -> list | None:
+    printed = paper.get(row, {}).get(metric)
     if printed is not None and (not isinstance(printed, (list, tuple)) or len(printed) != 2):
-        raise ValueError(f"Expected the paper's [mean, std] for {row!r}, {measure!r}. Received: {printed!r}")
+        raise ValueError(f"Expected the paper's [mean, std] for {row!r}, {metric!r}. Received: {printed!r}")
     return list(printed) if printed else None
 
 
 def _difference(
-    runs: dict[tuple[str, str], dict[int, dict]], row: str, measure: str, baseline: str, per_image: PerImage | None
+    runs: dict[tuple[str, str], dict[int, dict]], row: str, metric: str, baseline: str, per_image: PerImage | None
 ) -> Difference | None:
-    ours, theirs = runs[row, measure], runs.get((baseline, measure), {})
+    ours, theirs = runs[row, metric], runs.get((baseline, metric), {})
     common = sorted(ours.keys() & theirs.keys())
     if row == baseline or not common:
         return None
     pairs = [ours[seed]["value"] - theirs[seed]["value"] for seed in common]
     low, high = t_interval(pairs)
-    images = _over_images([(ours[seed]["evaluation"], theirs[seed]["evaluation"]) for seed in common], measure, per_image)
+    images = _over_images([(ours[seed]["evaluation"], theirs[seed]["evaluation"]) for seed in common], metric, per_image)
     return {"baseline": baseline, "mean": float(np.mean(pairs)), "low": low, "high": high, "pairs": len(pairs), "images": images}
 
 
-def _falls(evaluations: Sequence[Evaluation], measures: Sequence[str], per_image: PerImage | None) -> dict[str, PairedDifference]:
-    """Returns {measure: paired difference to the clean accuracy}, for measures of the clean images after a change."""
-    clean = next((measure for measure in measures if parse_measure(measure).is_clean), None)
+def _falls(evaluations: Sequence[Evaluation], names: Sequence[str], per_image: PerImage | None) -> dict[str, PairedDifference]:
+    """Returns {metric: paired difference to the clean accuracy}, for metrics of the clean images after a change."""
+    clean = next((metric for metric in names if parse_metric(metric).is_clean), None)
     if per_image is None or clean is None:
         return {}
-    same_images = [measure for measure in measures if parse_measure(measure).family not in ("shift", "calibration", "aurra")]
-    results = {measure: result for measure in same_images if (result := per_image(evaluations[0], measure))}
+    same_images = [metric for metric in names if parse_metric(metric).family not in ("shift", "calibration", "aurra")]
+    results = {metric: result for metric in same_images if (result := per_image(evaluations[0], metric))}
     _, expected = results.pop(clean, (None, None))
     if expected is None:
         return {}
     return {
-        measure: metrics.paired_difference(values, expected)
-        for measure, (images, values) in results.items()
+        metric: metrics.paired_difference(values, expected)
+        for metric, (images, values) in results.items()
         if len(values) == len(expected) and not images.endswith(OTHER_ORDER)
     }
 
 
-def _over_images(pairs: Sequence[tuple[Evaluation, Evaluation]], measure: str, per_image: PerImage | None) -> PairedDifference | None:
+def _over_images(pairs: Sequence[tuple[Evaluation, Evaluation]], metric: str, per_image: PerImage | None) -> PairedDifference | None:
     """`metrics.paired_difference` over the images that all these pairs of evaluations share, or None."""
     if per_image is None:
         return None
-    results = [per_image(evaluation, measure) for pair in pairs for evaluation in pair]
+    results = [per_image(evaluation, metric) for pair in pairs for evaluation in pair]
     available = [result for result in results if result is not None]
     if len(available) < len(results) or len({(images, len(values)) for images, values in available}) > 1:
         return None
@@ -250,7 +250,7 @@ def results(table: Table, command: str, commit: str, versions: dict[str, str], d
             **entry,
             "min": min(entry["values"]),
             "max": max(entry["values"]),
-            **({"unverified_reference": True} if entry["measure"] in table["unverified"] else {}),
+            **({"unverified_reference": True} if entry["metric"] in table["unverified"] else {}),
         }
         for entry in table["rows"]
     ]
@@ -258,7 +258,7 @@ def results(table: Table, command: str, commit: str, versions: dict[str, str], d
 
 
 def to_frame(evaluations: Iterable[Evaluation]) -> pandas.DataFrame:
-    """Returns a data frame with one line for every run and measure."""
+    """Returns a data frame with one line for every run and metric."""
     shared = ("data", "model", "method", "split", "commit")
     return pandas.DataFrame(
         [
@@ -270,26 +270,26 @@ def to_frame(evaluations: Iterable[Evaluation]) -> pandas.DataFrame:
 
 
 def cells(table: Table) -> dict[tuple[str, str], Entry]:
-    """Returns {(row, measure): entry}."""
-    return {(entry["row"], entry["measure"]): entry for entry in table["rows"]}
+    """Returns {(row, metric): entry}."""
+    return {(entry["row"], entry["metric"]): entry for entry in table["rows"]}
 
 
 def unadapted_cells(table: Table) -> dict[tuple[str, str], Entry]:
-    """Returns {(row, measure without adaptation): entry}; the entry is with adaptation where a row was measured so alone."""
-    adapted_first = sorted(table["rows"], key=lambda entry: not parse_measure(entry["measure"]).adapted)
-    return {(entry["row"], parse_measure(entry["measure"]).unadapted): entry for entry in adapted_first}
+    """Returns {(row, metric without adaptation): entry}; the entry is with adaptation where a row was measured so alone."""
+    adapted_first = sorted(table["rows"], key=lambda entry: not parse_metric(entry["metric"]).adapted)
+    return {(entry["row"], parse_metric(entry["metric"]).unadapted): entry for entry in adapted_first}
 
 
 def difference_of(entry: Entry) -> Difference:
     """Returns the difference to the baseline of an entry that has one."""
     if entry["difference"] is None:
-        raise ValueError(f"Expected an entry that is compared with the baseline. Received: {entry['row']!r}, {entry['measure']!r}")
+        raise ValueError(f"Expected an entry that is compared with the baseline. Received: {entry['row']!r}, {entry['metric']!r}")
     return entry["difference"]
 
 
 def gain(entry: Entry) -> float:
     """Returns the mean difference to the baseline, positive if it is an improvement."""
-    return difference_of(entry)["mean"] * (-1 if parse_measure(entry["measure"]).lower_is_better else 1)
+    return difference_of(entry)["mean"] * (-1 if parse_metric(entry["metric"]).lower_is_better else 1)
 
 
 def difference_intervals(table: Table) -> dict[tuple[str, str], Interval]:
@@ -300,7 +300,7 @@ def difference_intervals(table: Table) -> dict[tuple[str, str], Interval]:
     differences of all seeds, paired over the images; with one pair without results of the same images Newcombe's of the two intervals.
     A difference is significant if the interval excludes 0. Equal differences of all seeds are not significant by themselves.
     """
-    compared = collections.Counter(entry["measure"] for entry in table["rows"] if entry["difference"])
+    compared = collections.Counter(entry["metric"] for entry in table["rows"] if entry["difference"])
     by_cell, intervals = cells(table), {}
     for (row, metric), entry in by_cell.items():
         if entry["difference"] and (one := _interval(entry, by_cell[table["baseline"], metric], compared[metric])):
@@ -366,7 +366,7 @@ def _attacks(evaluations: Iterable[Evaluation]) -> dict[tuple[str, str], AttackR
     found: dict[tuple[str, str], AttackResult] = {}
     for evaluation in evaluations:
         for measured in evaluation["rows"]:
-            name = parse_measure(measured["measure"])
+            name = parse_metric(measured["metric"])
             part = (evaluation.get("card") or {}).get(name.card_family, {})
             recorded = (evaluation.get("attacks") or {}).get(str(name.plain))
             if name.card_family == "robust_square":
@@ -380,5 +380,5 @@ def _attacks(evaluations: Iterable[Evaluation]) -> dict[tuple[str, str], AttackR
                     "warnings": recorded["warnings"],
                     "budget": budget,
                 }
-                found.setdefault((evaluation["row"], measured["measure"]), result)
+                found.setdefault((evaluation["row"], measured["metric"]), result)
     return found

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas
 
-from tf_robust.evaluation.measure import describe
+from tf_robust.evaluation.metric_value import describe
 from tf_robust.report import formatting, sections
 from tf_robust.report.sections import ABSENT, Cell
 from tf_robust.report.summary import summary_lines
@@ -55,8 +55,8 @@ def to_text(table: Table) -> str:
 
     A wide table has its rows and columns exchanged if that is narrower, or the headlines only.
     """
-    lines = _narrowest(sections.values(table, table["measures"]).frame)
-    rest = len(table["measures"]) - len(table["headlines"])
+    lines = _narrowest(sections.values(table, table["metrics"]).frame)
+    rest = len(table["metrics"]) - len(table["headlines"])
     if max(map(len, lines)) > _TERMINAL_WIDTH and rest:
         lines = [*_narrowest(sections.values(table).frame), f"{rest} more metrics are in the report."]
     return "\n".join([*lines, *filter(None, [formatting.unverified_note(table)])])
@@ -79,7 +79,7 @@ def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
 
 def to_latex(table: Table, title: str) -> str:
     """Returns mean and std of every model and metric, the best in bold, the paper's in small type beneath: a `table` environment."""
-    section = sections.values(table, table["measures"])
+    section = sections.values(table, table["metrics"])
     lines = [["", *map(_escape, section.frame.columns)]]
     for name, *cells in section.frame.itertuples(name=None):
         lines.append([_escape(name), *map(_latex_cell, cells)])

@@ -162,7 +162,7 @@ def image_counts(run: Run) -> list[tuple[str, int]]:
     evaluated = run.data()
     source = evaluated.evaluation_source()
     sets = evaluation.evaluation_sets(source, evaluated.noise_source(), run.config.evaluation, run.config.data.data_dir or None)
-    families = [evaluation.parse_measure(one.name).family for one in sets]
+    families = [evaluation.parse_metric(one.name).family for one in sets]
     skipped = ("robust", "fgsm", "checks", "distance")
     counts = [(family, len(source) * (_FRAMES if family == "flips" else 1)) for family in families if family not in skipped]
     counts += [("shift", len(shift.source)) for shift in evaluated.shifts(source)]

@@ -78,7 +78,7 @@ def _training_settings(evaluation):
 
 def _named_by_folder(evaluations):
     """The same, with the names of their folders where a row was evaluated several times, with one seed."""
-    measured = collections.Counter((one["row"], row["measure"]) for one in evaluations for row in one["rows"])
+    measured = collections.Counter((one["row"], row["metric"]) for one in evaluations for row in one["rows"])
     repeated = {
         row for (row, _), count in measured.items() if count > 1 and len({one["seed"] for one in evaluations if one["row"] == row}) == 1
     }

@@ -16,7 +16,7 @@ from tf_robust.report.table_types import Table
 from tf_robust.saved_models import loading
 from tf_robust.utils.errors import unknown
 
-_COLUMNS = ["row", "measure", "value", "baseline", "difference", "low", "high", "count", "significant"]
+_COLUMNS = ["row", "metric", "value", "baseline", "difference", "low", "high", "count", "significant"]
 
 
 class Result:
@@ -43,12 +43,12 @@ class Result:
         self.folder, self.evaluation, self._model, self._temporary = folder, evaluation, model, temporary
 
     def __repr__(self) -> str:
-        return f"<Result of {self.evaluation['row']} on {self.evaluation['data']}: {len(self.evaluation['rows'])} measures>"
+        return f"<Result of {self.evaluation['row']} on {self.evaluation['data']}: {len(self.evaluation['rows'])} metrics>"
 
     @property
     def values(self) -> dict[str, float]:
-        """The values of the measures, by name."""
-        return {row["measure"]: row["value"] for row in self.evaluation["rows"]}
+        """The values of the metrics, by name."""
+        return {row["metric"]: row["value"] for row in self.evaluation["rows"]}
 
     @functools.cached_property
     def model(self) -> loading.Classifier:
@@ -56,7 +56,7 @@ class Result:
         return self._model or loading.load_classifier(os.path.join(self.folder, "saved_model"))
 
     def frame(self) -> pandas.DataFrame:
-        """Returns a table with one line per measure: its value, 95 % interval and number of images."""
+        """Returns a table with one line per metric: its value, 95 % interval and number of images."""
         return report.to_frame([self.evaluation])
 
     def images(self, name: str = "clean") -> pandas.DataFrame:
@@ -75,7 +75,7 @@ class Result:
         """
         if (found := evaluation.images_of(self.evaluation, self.folder, name)) is not None:
             return found.drop(columns="set")
-        names = dict.fromkeys(("clean", *(str(evaluation.parse_measure(one).plain) for one in self.values)))
+        names = dict.fromkeys(("clean", *(str(evaluation.parse_metric(one).plain) for one in self.values)))
         known = [one for one in names if os.path.isdir(evaluation.per_image_folder(self.folder, one))]
         if not known:
             raise FileNotFoundError("Expected results of each image. Received: none. Try: an evaluation with per_image=True")
@@ -105,13 +105,13 @@ class Comparison:
 
     def __repr__(self) -> str:
         others = ", ".join(row for row in self.table["order"] if row != self.table["baseline"])
-        return f"<Comparison of {others} with {self.table['baseline']}: {len(self.table['measures'])} measures>"
+        return f"<Comparison of {others} with {self.table['baseline']}: {len(self.table['metrics'])} metrics>"
 
     def __str__(self) -> str:
         return "\n".join(report.summary_lines(self.table))
 
     def frame(self) -> pandas.DataFrame:
-        """Returns a table with one line per measure and model: values, and the difference to the baseline.
+        """Returns a table with one line per metric and model: values, and the difference to the baseline.
 
         `low` and `high` are the ends of the 95 % interval of the difference, as in the report; `significant`: it excludes 0 (None
         without an interval). `count`: images that the models share; empty for metrics that are no means over images.
@@ -120,11 +120,11 @@ class Comparison:
         for entry in self.table["rows"]:
             if difference := entry["difference"]:
                 images: Mapping = difference["images"] or {}
-                low, high, significant = intervals.get((entry["row"], entry["measure"]), (None, None, None))
+                low, high, significant = intervals.get((entry["row"], entry["metric"]), (None, None, None))
                 lines.append(
                     {
                         "row": entry["row"],
-                        "measure": entry["measure"],
+                        "metric": entry["metric"],
                         "value": entry["mean"],
                         "baseline": entry["mean"] - difference["mean"],
                         "difference": difference["mean"],
@@ -196,7 +196,7 @@ def _write_report(path, results, title, baseline=None):
 
 def _to_html(table):
     """Returns the summary and the headline metrics of a table, for notebooks."""
-    cells = {(entry["row"], entry["measure"]): entry["mean"] for entry in table["rows"]}
+    cells = {(entry["row"], entry["metric"]): entry["mean"] for entry in table["rows"]}
     frame = pandas.DataFrame({row: {name: cells.get((row, name)) for name in table["headlines"]} for row in table["order"]})
     lines = "".join(f"<p>{html.escape(line)}</p>" for line in report.summary_lines(table))
     return lines + frame.to_html(float_format="{:.4f}".format)

@@ -169,7 +169,7 @@ class Run:
             "data": self.config.data.data,
             "classes": list(source.class_names),
             "label_set": source.label_set,
-            **({} if data.has_splits(self.config.data.data) else {"undivided": self._undivided()}),
+            **({} if data.has_splits(self.config.data.data) else {"division": self._division()}),
             "seed": self.seed,
             "flags": self.flags,
             "input": export.input_card(source),
@@ -198,9 +198,9 @@ class Run:
         """Raises ValueError if the evaluated images or the initial weights of a complete run are not those of the flags any more."""
         if data.kind_of(self.config.data.data).user_files:
             now, source = before["card"]["data"], self.data().evaluation_source()
-            if list(source.image_shape) == now["picture_shape"] and source.fingerprint() != now["fingerprint"]:
+            if list(source.image_shape) == now["image_shape"] and source.fingerprint() != now["fingerprint"]:
                 raise ValueError(
-                    f"Expected the images on which {folder} was evaluated ({now['pictures']:,}). Received: others in "
+                    f"Expected the images on which {folder} was evaluated ({now['num_images']:,}). Received: others in "
                     f"{self.config.data.data} ({len(source):,}). Try: another --workdir to train on them, or restore the earlier images"
                 )
         then = self._exported(folder).get("init_weights", "")
@@ -210,9 +210,9 @@ class Run:
                 f"missing. Try: delete {folder} to train from the present weights, or another --workdir"
             )
 
-    def _undivided(self):
+    def _division(self):
         """The description of data without splits, by which changed data are recognized."""
-        return data.describe_undivided(self.config.data.data, data_range=self.config.data.data_range)
+        return data.describe_division(self.config.data.data, data_range=self.config.data.data_range)
 
     def _has_further_data_of(self, card):
         """Whether the shifted data and the data of other classes are those of an evaluation's card."""
@@ -253,7 +253,7 @@ class Run:
                 return None
             before = evaluation.read_evaluation(path) if os.path.exists(path) else {}
             measuring = model_evaluation.recorded(self.config.evaluation)
-            same = before.get("measuring") == measuring and evaluation.has_corruptions_of(before["card"], self.config.evaluation)
+            same = before.get("options") == measuring and evaluation.has_corruptions_of(before["card"], self.config.evaluation)
             same = same and self._has_further_data_of(before["card"]) and self._has_surrogate_of(before["card"])
             if "training" in before:  # else written by `evaluate`
                 self._check_inputs(folder, before)

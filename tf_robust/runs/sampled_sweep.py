@@ -16,7 +16,7 @@ import optuna
 import sqlalchemy.exc
 import tensorflow as tf
 
-from tf_robust.evaluation import parse_measure, read_evaluation
+from tf_robust.evaluation import parse_metric, read_evaluation
 from tf_robust.runs.run import Run
 from tf_robust.runs.search_space import Axis, Point, Range, name_of
 from tf_robust.training import loop
@@ -64,8 +64,8 @@ class SampledSweep:
 
     Attributes:
         axes: what is varied.
-        measures: that are optimized; empty: the first measure of an evaluation. Trials are pruned, by clean accuracy on validation images,
-            if it is the only measure.
+        metrics: that are optimized; empty: the first metric of an evaluation. Trials are pruned, by clean accuracy on validation images,
+            if it is the only metric.
         runs_at: point -> its runs, one for each seed.
         folder_of: run -> its workdir.
         trials: number of trials, with those that are pruned or fail.
@@ -75,7 +75,7 @@ class SampledSweep:
     """
 
     axes: Mapping[str, Axis]
-    measures: Sequence[str]
+    metrics: Sequence[str]
     runs_at: Callable[[Point], list[Run]]
     folder_of: Callable[[Run], str]
     trials: int
@@ -133,7 +133,7 @@ class SampledSweep:
         except (sqlalchemy.exc.SQLAlchemyError, ValueError) as error:
             raise ValueError(f"Expected --sweep_storage to be the URL of a database. Received: {storage} ({message_of(error)})") from error
         axes = (f"{name}={axis if isinstance(axis, Range) else ','.join(axis)}" for name, axis in self.axes.items())
-        asked = f"{';'.join(axes)} by {', '.join(self.measures) or 'the first measure'}"
+        asked = f"{';'.join(axes)} by {', '.join(self.metrics) or 'the first metric'}"
         before = study.user_attrs.get("asked")
         if before not in (None, asked):
             raise ValueError(
@@ -177,26 +177,26 @@ class SampledSweep:
         except KeyboardInterrupt:
             trial.study.enqueue_trial(trial.params)  # resumes in the same folder
             raise
-        measured = [{row["measure"]: row["value"] for row in one["rows"]} for one in evaluations]
-        for measure in self.measures:
-            if not all(measure in values for values in measured):
-                raise unknown("measure to choose by", measure, measured[0])
-        if self.measures:
-            return [float(np.mean([values[name] for values in measured])) for name in self.measures]
+        measured = [{row["metric"]: row["value"] for row in one["rows"]} for one in evaluations]
+        for metric in self.metrics:
+            if not all(metric in values for values in measured):
+                raise unknown("metric to choose by", metric, measured[0])
+        if self.metrics:
+            return [float(np.mean([values[name] for values in measured])) for name in self.metrics]
         first = next(iter(measured[0]))  # the study maximizes it before its name is known
-        sign = -1 if parse_measure(first).lower_is_better else 1
+        sign = -1 if parse_metric(first).lower_is_better else 1
         return [sign * float(np.mean([values[first] for values in measured]))]
 
     def _completed(self, trial, runs):
         """The evaluations of the runs of a trial."""
-        measures = self.measures or runs[0].config.evaluation.evaluations[:1]
-        if len(measures) == 1 and parse_measure(measures[0]).is_clean:
+        metrics = self.metrics or runs[0].config.evaluation.evaluations[:1]
+        if len(metrics) == 1 and parse_metric(metrics[0]).is_clean:
             runs[0].callbacks = (Pruning(trial, runs[0].config.train.epochs),)
         return [evaluation for run in runs if (evaluation := run.complete(self.folder_of(run)))]
 
     def _signs(self):
-        """For each measure 1, or -1 if lower values are better."""
-        return [-1 if parse_measure(measure).lower_is_better else 1 for measure in self.measures] or [1]
+        """For each metric 1, or -1 if lower values are better."""
+        return [-1 if parse_metric(metric).lower_is_better else 1 for metric in self.metrics] or [1]
 
 
 def _opened(storage):

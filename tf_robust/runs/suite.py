@@ -40,7 +40,7 @@ def table_of(folder: str, home: str) -> tuple[str, list[str], dict]:
         The path; the row names, in the order of `suite.json`; and a dictionary with "title", "name", "rows" and the optional fields of
         `suite.json`: "baseline", "paper", "notes", "shown_as": {row: name in tables, for several rows that are one method with other
         label fractions}, "panels": {title: [rows whose attack curves share a panel]}, and "suites": {suite in the same folder over
-        which this table, which has no flagfiles, averages: {measure of the mean: measure of that suite}}.
+        which this table, which has no flagfiles, averages: {metric of the mean: metric of that suite}}.
 
     Raises:
         FileNotFoundError: there are no flagfiles.

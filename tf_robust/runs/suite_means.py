@@ -1,6 +1,6 @@
 """Means over the data sets of several suites, such as the column Average of URRL's Table 2.
 
-The `suite.json` of such a table names the suites and, for each measure of the mean, the measure of each suite.
+The `suite.json` of such a table names the suites and, for each metric of the mean, the metric of each suite.
 """
 
 import os
@@ -21,7 +21,7 @@ class SuiteMeans:
 
     Args:
         folder: of the table, which has no flagfiles.
-        table: its `suite.json`, with "suites": {suite: {measure of the mean: measure of the suite}}.
+        table: its `suite.json`, with "suites": {suite: {metric of the mean: metric of the suite}}.
         home: folder with `flags/`.
         read_data: path of a flagfile -> its data.
 
@@ -87,7 +87,7 @@ class SuiteMeans:
                 missing = ", ".join(name for name in divided if name not in parts)
                 notes.append(f"{row}, seed {seed}, is excluded: it was not measured in {missing}.")
                 continue
-            rows = [mean for measure in self._measures() if (mean := self._mean(measure, parts))]
+            rows = [mean for metric in self._metrics() if (mean := self._mean(metric, parts))]
             first = next(iter(parts.values()))
             evaluations.append(
                 {
@@ -115,7 +115,7 @@ class SuiteMeans:
         return sorted(evaluations, key=lambda one: (order.index(one["row"]) if one["row"] in order else len(order), one["seed"])), notes
 
     def paper(self, divided: Divided) -> dict[str, dict[str, list]]:
-        """Returns the means of the paper, {row: {measure: [mean, None]}}.
+        """Returns the means of the paper, {row: {metric: [mean, None]}}.
 
         With all suites they are the printed means, else means of the printed numbers of the suites in `divided`.
 
@@ -126,10 +126,10 @@ class SuiteMeans:
             return self.table.get("paper", {})
         means: dict[str, dict[str, list]] = {}
         for row in self.table["rows"]:
-            for measure in self._measures():
-                printed = [self.suites[name].get("paper", {}).get(row, {}).get(self.table["suites"][name].get(measure)) for name in divided]
+            for metric in self._metrics():
+                printed = [self.suites[name].get("paper", {}).get(row, {}).get(self.table["suites"][name].get(metric)) for name in divided]
                 if all(printed):
-                    means.setdefault(row, {})[measure] = [float(np.mean([value for value, _ in printed])), None]
+                    means.setdefault(row, {})[metric] = [float(np.mean([value for value, _ in printed])), None]
         return means
 
     def per_image(self, reader: PerImage) -> PerImage:
@@ -141,8 +141,8 @@ class SuiteMeans:
             reader: per-image results of the suites' evaluations.
         """
 
-        def read(one, measure):
-            members = [(part, self._measure(name, measure, part)) for name, part in one["parts"].items()]
+        def read(one, metric):
+            members = [(part, self._metric(name, metric, part)) for name, part in one["parts"].items()]
             results = [reader(part, own) if own else None for part, own in members]
             complete = [result for result in results if result is not None]
             if len(complete) < len(results):
@@ -156,27 +156,27 @@ class SuiteMeans:
 
         return read
 
-    def _measures(self):
-        return list(dict.fromkeys(measure for measures in self.table["suites"].values() for measure in measures))
+    def _metrics(self):
+        return list(dict.fromkeys(metric for metrics in self.table["suites"].values() for metric in metrics))
 
-    def _measure(self, name, measure, part):
-        """The measure of a suite's evaluation, or None; `clean` for `clean/per_class` if all classes have the same size."""
-        own, available = self.table["suites"][name].get(measure), {row["measure"] for row in part["rows"]}
+    def _metric(self, name, metric, part):
+        """The metric of a suite's evaluation, or None; `clean` for `clean/per_class` if all classes have the same size."""
+        own, available = self.table["suites"][name].get(metric), {row["metric"] for row in part["rows"]}
         return next((name for name in (own, own and own.removesuffix("/per_class")) if name in available), None)
 
-    def _mean(self, measure, parts):
-        """A row of the mean's evaluation, None if a suite lacks the measure. The images of the suites are independent."""
+    def _mean(self, metric, parts):
+        """A row of the mean's evaluation, None if a suite lacks the metric. The images of the suites are independent."""
         rows = []
         for name, part in parts.items():
-            own = self._measure(name, measure, part)
-            rows += [row for row in part["rows"] if row["measure"] == own]
+            own = self._metric(name, metric, part)
+            rows += [row for row in part["rows"] if row["metric"] == own]
         if len(rows) < len(parts):
             return None
         value, half = float(np.mean([row["value"] for row in rows])), None
         if all(row["low"] is not None and row["high"] is not None for row in rows):
             half = float(np.sqrt(sum(((row["high"] - row["low"]) / 2) ** 2 for row in rows)) / len(rows))
         return {
-            "measure": measure,
+            "metric": metric,
             "value": value,
             "count": sum(row["count"] for row in rows),
             "low": None if half is None else value - half,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from tf_robust.configs import DataConfig
-from tf_robust.evaluation import EvalConfig, check_measures, parse_measure
+from tf_robust.evaluation import EvalConfig, check_metrics, parse_metric
 from tf_robust.integrations.launchers import Launcher
 from tf_robust.report.evaluated_model import EvaluatedModel
 from tf_robust.runs import scheduler
@@ -16,7 +16,7 @@ from tf_robust.runs.search_space import Axis, Point, Range, axes_of, grid, middl
 from tf_robust.utils.errors import RunFailed, unknown
 from tf_robust.utils.files import write_json
 
-# not axes: the validation images and their measures stay as they are
+# not axes: the validation images and their metrics stay as they are
 _FIXED = {field.name for config in (DataConfig, EvalConfig) for field in dataclasses.fields(config)} - {"train_examples"}
 
 
@@ -26,7 +26,7 @@ class Sweep:
 
     Attributes:
         axes: what is varied.
-        metric: measures to choose by, with commas between them; empty: the first.
+        metric: metrics to choose by, with commas between them; empty: the first.
         runs_at: (point, evaluation split) -> its runs, one for each seed.
         workdir: gets a folder per point and `test`.
     """
@@ -44,12 +44,12 @@ class Sweep:
         """Returns the runs of all points of a grid; of a sampled sweep those of a point in the middle, as an example.
 
         Raises:
-            ValueError: runs without the measures to choose by, or a range in a grid.
+            ValueError: runs without the metrics to choose by, or a range in a grid.
         """
         points = [middle(self.axes)] if sampled else grid(self.axes)
         runs = [run for point in points for run in self.runs_at(point, "validation")]
         for run in runs:
-            check_measures(_measures(self.metric), run.config.evaluation, "--sweep_metric", run.config.data.label_fraction)
+            check_metrics(_metrics(self.metric), run.config.evaluation, "--sweep_metric", run.config.data.label_fraction)
         return runs
 
     def complete(self, launcher: Launcher | None) -> tuple[list[Point], list[dict], list[str]]:
@@ -72,7 +72,7 @@ class Sweep:
         example = self.runs_at(middle(self.axes), "validation")[0]
         sweep = SampledSweep(
             axes=self.axes,
-            measures=_measures(self.metric),
+            metrics=_metrics(self.metric),
             runs_at=lambda point: self.runs_at(point, "validation"),
             folder_of=self.folder_of,
             trials=trials,
@@ -107,12 +107,12 @@ def read_axes(text: str, defaults: Mapping[str, object]) -> dict[str, Axis]:
     """Returns what a sweep varies. Arguments as in `search_space.axes_of`.
 
     Raises:
-        ValueError: also for axes on which the validation images or their measures depend.
+        ValueError: also for axes on which the validation images or their metrics depend.
     """
     axes = axes_of(text, defaults)
     if fixed := [name for name in axes if name in _FIXED]:
         raise ValueError(
-            f"Expected axes that leave the validation images and their measures as they are. Received: {', '.join(fixed)}. "
+            f"Expected axes that leave the validation images and their metrics as they are. Received: {', '.join(fixed)}. "
             "Try: a folder with a flagfile for each value, and tf-robust suite"
         )
     return axes
@@ -122,7 +122,7 @@ def _longest(axis):
     return int(axis.high) if isinstance(axis, Range) else max(map(int, axis))
 
 
-def _measures(text):
+def _metrics(text):
     return tuple(filter(None, (name.strip() for name in text.split(","))))
 
 
@@ -131,33 +131,33 @@ def best(evaluations: Iterable[Mapping], metric: str = "") -> tuple[list[str], s
 
     Args:
         evaluations: as in `evaluation.json`.
-        metric: measures by which rows are compared, with commas between them; empty: the first measure of the first evaluation. With one
+        metric: metrics by which rows are compared, with commas between them; empty: the first metric of the first evaluation. With one
             the best row is chosen, the first of equals, which the message names; with several all rows that no other surpasses in every
-            measure. Rows with fewer seeds than others, whose runs failed, are not chosen.
+            metric. Rows with fewer seeds than others, whose runs failed, are not chosen.
 
     Raises:
-        ValueError: an evaluation does not have a measure.
+        ValueError: an evaluation does not have a metric.
     """
-    measured = [(evaluation["row"], {row["measure"]: row["value"] for row in evaluation["rows"]}) for evaluation in evaluations]
-    measures = _measures(metric) or (next(iter(measured[0][1])),)
-    for name in measures:
+    measured = [(evaluation["row"], {row["metric"]: row["value"] for row in evaluation["rows"]}) for evaluation in evaluations]
+    metrics = _metrics(metric) or (next(iter(measured[0][1])),)
+    for name in metrics:
         if not all(name in values for _, values in measured):
-            raise unknown("measure to choose by", name, measured[0][1])
+            raise unknown("metric to choose by", name, measured[0][1])
     by_row: dict[str, list[list[float]]] = {}
     for row, values in measured:
-        by_row.setdefault(row, []).append([values[name] for name in measures])
-    signs = [-1 if parse_measure(name).lower_is_better else 1 for name in measures]
+        by_row.setdefault(row, []).append([values[name] for name in metrics])
+    signs = [-1 if parse_metric(name).lower_is_better else 1 for name in metrics]
     most = max(map(len, by_row.values()))
     incomplete = [row for row, of_seeds in by_row.items() if len(of_seeds) < most]
     means = {row: np.mean(of_seeds, axis=0) for row, of_seeds in by_row.items() if row not in incomplete}
     front = _front({row: signs * mean for row, mean in means.items()})
-    chosen = front if len(measures) > 1 else front[:1]
+    chosen = front if len(metrics) > 1 else front[:1]
     level = f" Level with it: {', '.join(front[1:])}; the first is chosen." if len(front) > len(chosen) else ""
     seeds = f", means over {most} seeds" if most > 1 else ""
     missing = f" Not considered, as runs failed: {', '.join(incomplete)}." if incomplete else ""
     listed = "; ".join(f"{row} ({', '.join(f'{mean:.4f}' for mean in means[row])})" for row in chosen)
     return chosen, (
-        f"Chosen of {len(means)} by {', '.join(measures)} on validation images{seeds}: {listed}.{level} "
+        f"Chosen of {len(means)} by {', '.join(metrics)} on validation images{seeds}: {listed}.{level} "
         f"{'Their validation results are' if len(chosen) > 1 else 'Its validation result is'} optimistic, as the best of several; the test "
         f"set was not used for the choice.{missing}"
     )

@@ -74,7 +74,7 @@ def trainings(card: Mapping[str, typing.Any]) -> list[dict[str, typing.Any]]:
     Returns:
         Dictionaries with `data`, the name of the data set; `validation_fraction` of its images, held out for validation and, of data
         without splits, for test (None: other images were held out than those of a split; missing: the usual fraction); and, of data
-        without splits, `undivided`, which determines their division (`data.describe_undivided`).
+        without splits, `division`, which determines their division (`data.describe_division`).
     """
     entries = card.get("trained_on")
     if isinstance(entries, list):
@@ -84,4 +84,4 @@ def trainings(card: Mapping[str, typing.Any]) -> list[dict[str, typing.Any]]:
         return []
     known = isinstance(flags, dict) and "validation_fraction" in flags
     fraction = {"validation_fraction": float(flags["validation_fraction"])} if known else {}  # type: ignore[index]
-    return [{"data": name, **fraction, **({"undivided": card["undivided"]} if "undivided" in card else {})}]
+    return [{"data": name, **fraction, **({"division": card["division"]} if "division" in card else {})}]

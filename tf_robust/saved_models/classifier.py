@@ -27,7 +27,7 @@ _SMALLEST_WITHOUT_GRADIENT = 1e-12  # of probabilities that may be rounded to 0:
 _LARGEST_FLOAT16 = 2.0**14  # a quarter of the largest number, so that sums stay finite
 ROUNDING = 2.0**-7  # of the sum of probabilities that are computed in half precision: bfloat16 has 8 bits
 COARSEST_STEP = 1 / 64  # of quantized probabilities
-FEWEST_TOLD = 20  # images, by whose scores one output is taken for a probability or a logit
+MIN_SCORES = 20  # images, by whose scores one output is taken for a probability or a logit
 _SCALES = ("0,1", "-1,1", "0,255")  # of images on which a probability stays in [0, 1]
 
 
@@ -302,7 +302,7 @@ class Classifier:
                     f"The outputs of {self.path} are not probabilities: the sums over the classes lie in "
                     f"[{sums.min():.3g}, {sums.max():.3g}]. If they are logits, pass outputs=logits."
                 )
-        elif self.has_one_output and len(scores) >= FEWEST_TOLD and _in_unit_interval(scores):
+        elif self.has_one_output and len(scores) >= MIN_SCORES and _in_unit_interval(scores):
             return (
                 f"The output of {self.path} looks like a probability, but was read as a logit, whose sign decides: all images are "
                 "classified as the second class. If it is a probability, pass outputs=probabilities."

@@ -20,7 +20,7 @@ _ONE_THREAD = {
     "CUDA_VISIBLE_DEVICES": "-1",
 }
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-WARM_UP, FEWEST, MOST, SECONDS = 10, 5, 500, 3.0  # calls, and the time after which no further one starts
+WARM_UP, MIN_CALLS, MAX_CALLS, SECONDS = 10, 5, 500, 3.0  # calls, and the time after which no further one starts
 
 
 def milliseconds(path: str, shape: tuple[int, ...], trust: bool = False) -> tuple[float, int]:
@@ -49,7 +49,7 @@ def measure(path: str, shape: tuple[int, ...], trust: bool) -> list[float]:
     for _ in range(WARM_UP):
         call()
     seconds: list[float] = []
-    while len(seconds) < FEWEST or (len(seconds) < MOST and sum(seconds) < SECONDS):
+    while len(seconds) < MIN_CALLS or (len(seconds) < MAX_CALLS and sum(seconds) < SECONDS):
         start = time.perf_counter()
         call()
         seconds.append(time.perf_counter() - start)

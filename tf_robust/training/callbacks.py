@@ -98,12 +98,12 @@ class TensorBoard(keras.callbacks.Callback):
 
         Args:
             flags: {name: value as text}.
-            rows: [{"measure": name, "value": number}].
+            rows: [{"metric": name, "value": number}].
         """
         with self.writer.as_default(step=0):
             hp.hparams({name: _number(text) for name, text in flags.items()}, trial_id=os.path.abspath(self.folder))
             for row in rows:
-                tf.summary.scalar(f"measured/{row['measure']}", row["value"])
+                tf.summary.scalar(f"measured/{row['metric']}", row["value"])
         self.writer.flush()
 
     def show(self, name: str, image_path: str) -> None:

@@ -1,4 +1,4 @@
-"""Selection of the epoch with the best value of a measure on validation images, and early stopping."""
+"""Selection of the epoch with the best value of a metric on validation images, and early stopping."""
 
 from collections.abc import Callable
 
@@ -11,8 +11,8 @@ class Selection:
     """Keeps the weights of the best epoch, and stops the training when it does not improve. Its state is part of each checkpoint.
 
     Args:
-        name: of the measure.
-        measure: network (images -> {"logits", "embedding"}) -> value.
+        name: of the metric.
+        score: network (images -> {"logits", "embedding"}) -> value.
         lower_is_better: whether the smallest value is the best.
         every: number of epochs between two measurements; the last epoch is measured too.
         patience: epochs without a better value after which training stops; 0: it does not stop early.
@@ -24,7 +24,7 @@ class Selection:
     def __init__(
         self,
         name: str,
-        measure: Callable[[keras.Model], float],
+        score: Callable[[keras.Model], float],
         *,
         lower_is_better: bool = False,
         every: int = 1,
@@ -32,7 +32,7 @@ class Selection:
     ):
         if every < 1 or patience < 0:
             raise ValueError(f"Expected select_every >= 1 and early_stopping >= 0. Received: {every}, {patience}")
-        self.name, self.measure, self.every, self.patience = name, measure, every, patience
+        self.name, self.score, self.every, self.patience = name, score, every, patience
         self.sign = -1.0 if lower_is_better else 1.0
 
     def start(self, classifier: keras.Model) -> None:
@@ -64,7 +64,7 @@ class Selection:
 
     def update(self, epoch: int, network: keras.Model) -> dict[str, float]:
         """Measures after an epoch (counted from 1) and keeps the weights if they are better; returns the value for the logs."""
-        value = float(self.measure(network))
+        value = float(self.score(network))
         self._measured.assign(epoch)
         if np.isnan(self.best_value) or self.sign * value > self.sign * self.best_value:
             self._value.assign(value)

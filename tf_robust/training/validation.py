@@ -1,4 +1,4 @@
-"""Measurements after an epoch: validation loss and accuracy, a method's monitors, and the measure of a `Selection`."""
+"""Measurements after an epoch: validation loss and accuracy, a method's monitors, and the metric of a `Selection`."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -16,11 +16,11 @@ CONFIDENCE_FAMILIES = tuple(dict.fromkeys(metric.family for metric in METRICS.va
 
 
 @dataclasses.dataclass(frozen=True)
-class Measure:
-    """One measure of a model: `corruptions/fog/3` has family "corruptions", name "fog" and severity 3.
+class MetricValue:
+    """One metric of a model: `corruptions/fog/3` has family "corruptions", name "fog" and severity 3.
 
     Attributes:
-        family: kind of measure: clean, bal, un, nun, corruptions, corruptions_bar, flips, robust, fgsm, checks, distance, attack_curves,
+        family: kind of metric: clean, bal, un, nun, corruptions, corruptions_bar, flips, robust, fgsm, checks, distance, attack_curves,
             calibration, ...
         name: the member of the family: a corruption, a mean over several, an attack's norm and radius, ...; may be empty.
         severity: 1 to 5 for one severity of a corruption, else None.
@@ -57,29 +57,29 @@ class Measure:
         return "/".join(part for part in parts if part)
 
     @property
-    def measure(self) -> str:
+    def metric(self) -> str:
         """The full name, as in `evaluation.json`: `corruptions/fog/3`."""
         return str(self)
 
-    def with_value(self, value: float, count: int, low: float | None = None, high: float | None = None) -> Measure:
-        """Returns the measure of this name with a value."""
+    def with_value(self, value: float, count: int, low: float | None = None, high: float | None = None) -> MetricValue:
+        """Returns the metric of this name with a value."""
         return dataclasses.replace(self, value=value, count=count, low=low, high=high)
 
-    def with_accuracy(self, correct: int, count: int) -> Measure:
-        """Returns the measure of this name with the value `correct / count` and Wilson's interval."""
+    def with_accuracy(self, correct: int, count: int) -> MetricValue:
+        """Returns the metric of this name with the value `correct / count` and Wilson's interval."""
         return self.with_value(correct / count, count, *metrics.wilson_interval(correct, count))
 
     def to_json(self) -> dict:
-        """Returns the measure as a row of `evaluation.json`."""
-        return {"measure": str(self), "value": self.value, "count": self.count, "low": self.low, "high": self.high}
+        """Returns the metric as a row of `evaluation.json`."""
+        return {"metric": str(self), "value": self.value, "count": self.count, "low": self.low, "high": self.high}
 
     @property
-    def plain(self) -> Measure:
+    def plain(self) -> MetricValue:
         """The same name for a model that was trained with all labels and is not adapted."""
         return dataclasses.replace(self, label_fraction="", adapted=False)
 
-    def of_model(self, label_fraction: float, adapted: bool) -> Measure:
-        """Returns the measure with the prefix of a model: the fraction of labels that it was trained with, and whether it is adapted."""
+    def of_model(self, label_fraction: float, adapted: bool) -> MetricValue:
+        """Returns the metric with the prefix of a model: the fraction of labels that it was trained with, and whether it is adapted."""
         return dataclasses.replace(self, label_fraction="" if label_fraction == 1 else f"{label_fraction:g}", adapted=adapted)
 
     @property
@@ -119,8 +119,8 @@ class Measure:
 
 
 @functools.cache
-def parse_measure(text: str) -> Measure:
-    """Parses a name such as `corruptions/fog/3` to a `Measure` without a value."""
+def parse_metric(text: str) -> MetricValue:
+    """Parses a name such as `corruptions/fog/3` to a `MetricValue` without a value."""
     fraction = ""
     if text.startswith(LABEL_FRACTION):
         first, _, text = text.partition("/")
@@ -132,17 +132,17 @@ def parse_measure(text: str) -> Measure:
     if family in CORRUPTION_FAMILIES and name.rpartition("/")[2].isdecimal():
         name, _, last = name.rpartition("/")
         severity = int(last)
-    return Measure(family, name, severity, label_fraction=fraction, adapted=adapted)
+    return MetricValue(family, name, severity, label_fraction=fraction, adapted=adapted)
 
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """The long name and meaning of a measure.
+    """The long name and meaning of a metric.
 
     Attributes:
         name: long name, such as "Uniform noise (UN)".
-        meaning: definition, unit and direction in one line; empty for an unknown measure.
-        images: for an accuracy the images, such as "images with uniform noise"; empty for other measures.
+        meaning: definition, unit and direction in one line; empty for an unknown metric.
+        images: for an accuracy the images, such as "images with uniform noise"; empty for other metrics.
         is_fraction: whether its values are in [0, 1].
     """
 
@@ -153,23 +153,23 @@ class Description:
 
 
 @functools.cache
-def describe(measure: str) -> Description:
-    """Returns the description of a measure; an unknown one keeps its name and has no meaning.
+def describe(name: str) -> Description:
+    """Returns the description of a metric; an unknown one keeps its name and has no meaning.
 
     Args:
-        measure: its name, as in `evaluation.json`.
+        name: of the metric, as in `evaluation.json`.
     """
-    parsed = parse_measure(measure)
+    parsed = parse_metric(name)
     metric = parsed.entry.metric
     if not metric.text:
-        return Description(measure, "")
-    name, text, images = parsed.entry.format(metric.title), parsed.entry.format(metric.text), parsed.entry.images
+        return Description(name, "")
+    title, text, images = parsed.entry.format(metric.title), parsed.entry.format(metric.text), parsed.entry.images
     if parsed.label_fraction:
         labels = f"{100 * float(parsed.label_fraction):.3g}% of the labels"
-        name, text = f"{name} with {labels}", f"{text}, of a model that was trained with {labels}"
+        title, text = f"{title} with {labels}", f"{text}, of a model that was trained with {labels}"
         images = f"{images} after training with {labels}" if images else ""
     if parsed.adapted:
-        name, text = f"{name}, adapted", f"{text}, of a model whose batch normalization is adapted to each batch of test images"
+        title, text = f"{title}, adapted", f"{text}, of a model whose batch normalization is adapted to each batch of test images"
         images = f"{images} with adaptation to each batch" if images else ""
     direction = f"; {metric.direction} is better" if metric.direction else ""
-    return Description(f"{name[0].upper()}{name[1:]}", f"{text}. {metric.unit}{direction}.", images, metric.unit == FRACTION)
+    return Description(f"{title[0].upper()}{title[1:]}", f"{text}. {metric.unit}{direction}.", images, metric.unit == FRACTION)

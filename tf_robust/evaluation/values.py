@@ -1,4 +1,4 @@
-"""Measures, with 95 % intervals over images, from the records of evaluation sets."""
+"""Metrics, with 95 % intervals over images, from the records of evaluation sets."""
 
 import importlib.resources
 import json
@@ -10,8 +10,8 @@ from tf_robust import metrics
 from tf_robust.configs.evaluation import ALL_SEVERITIES, EvalConfig
 from tf_robust.configs.threats import parse_curve, parse_threat
 from tf_robust.evaluation import adversarial, smoothing, utility
-from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_measure
 from tf_robust.evaluation.metric_table import METRICS
+from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES, MetricValue, parse_metric
 from tf_robust.evaluation.scoring import correctness
 from tf_robust.utils.files import read_json
 
@@ -25,8 +25,8 @@ def read_evaluation(path: str) -> dict:
     return read_json(path, json.loads(importlib.resources.files(__package__).joinpath("evaluation.schema.json").read_text("utf-8")))
 
 
-def measures_of(records: list[dict], eval_config: EvalConfig, imagenet: bool = False) -> list[Measure]:
-    """Returns the measures that an `EvalConfig` selects.
+def metrics_of(records: list[dict], eval_config: EvalConfig, imagenet: bool = False) -> list[MetricValue]:
+    """Returns the metrics that an `EvalConfig` selects.
 
     Args:
         records: as `recording.records` returns them.
@@ -34,48 +34,48 @@ def measures_of(records: list[dict], eval_config: EvalConfig, imagenet: bool = F
         imagenet: the corrupted images are ImageNet's with ImageNet-C's constants; AlexNet's errors and flip probabilities normalize
             them (`corruptions/mce`, `flips/mfr`, `flips/rate/NAME`).
     """
-    by_kind: dict[str, list[tuple[Measure, dict]]] = {}
+    by_kind: dict[str, list[tuple[MetricValue, dict]]] = {}
     for record in records:
-        by_kind.setdefault(record["kind"], []).append((parse_measure(record["set"]), record))
+        by_kind.setdefault(record["kind"], []).append((parse_metric(record["set"]), record))
     accuracies = by_kind.get("accuracy", [])
     clean = next((record for name, record in accuracies if name.is_clean), None)
-    measures = _accuracy_measures(accuracies, clean, eval_config.evaluations)
+    values = _accuracy_metrics(accuracies, clean, eval_config.evaluations)
     for family, means in zip(CORRUPTION_FAMILIES, (metrics.MEANS.items(), [("mean", names) for names in metrics.BAR.values()])):
         corrupted = [(name, record) for name, record in accuracies if name.family == family]
-        measures += _corruption_measures(corrupted, means, eval_config.severities, imagenet, clean)
-    measures += _flip_measures(by_kind.get("flips", []), eval_config.sequences, imagenet)
-    measures += [
-        Measure("utility", name, value=value, count=record["count"])
+        values += _corruption_metrics(corrupted, means, eval_config.severities, imagenet, clean)
+    values += _flip_metrics(by_kind.get("flips", []), eval_config.sequences, imagenet)
+    values += [
+        MetricValue("utility", name, value=value, count=record["count"])
         for _, record in by_kind.get("utility", [])
         for name, value in utility.ratios(record).items()
     ]
     for _, record in by_kind.get("certified", []):
-        measures += _certified_measures(record, eval_config.certified_radii)
+        values += _certified_metrics(record, eval_config.certified_radii)
     distances = by_kind.get("distances", [])
-    measures += _minimum_norm_measures(distances, eval_config.attack_radii) + _distance_measures(distances)
-    return measures + _check_measures(by_kind.get("checks", []))
+    values += _minimum_norm_metrics(distances, eval_config.attack_radii) + _distance_metrics(distances)
+    return values + _check_metrics(by_kind.get("checks", []))
 
 
-def _accuracy_measures(accuracies, clean, evaluations):
+def _accuracy_metrics(accuracies, clean, evaluations):
     """Accuracies on sets, and the accuracy per class and calibration on the clean set."""
-    measures = [
+    values = [
         name.with_accuracy(record["correct"], record["count"])
         for name, record in accuracies
         if name.family not in CORRUPTION_FAMILIES and ("clean" in evaluations or not name.is_clean)
     ]
     if "clean" in evaluations and "per_class" in clean:
-        measures.append(Measure("clean", "per_class", value=clean["per_class"], count=clean["count"]))
+        values.append(MetricValue("clean", "per_class", value=clean["per_class"], count=clean["count"]))
     if "calibration" in evaluations:
-        measures += [
-            parse_measure(name).with_value(clean[metric.record_field], clean["count"])
+        values += [
+            parse_metric(name).with_value(clean[metric.record_field], clean["count"])
             for name, metric in METRICS.items()
             if metric.record_field and metric.record_field in clean  # records of earlier versions may lack a field
         ]
-    return measures
+    return values
 
 
-def _corruption_measures(corrupted, means, severities, imagenet, clean):
-    """Means over corruptions, one measure per corruption, one per corruption and severity; of the 15 corruptions also ratios of errors."""
+def _corruption_metrics(corrupted, means, severities, imagenet, clean):
+    """Means over corruptions, one metric per corruption, one per corruption and severity; of the 15 corruptions also ratios of errors."""
     if not corrupted:
         return []
     family, count = corrupted[0][0].family, corrupted[0][1]["count"]
@@ -83,21 +83,21 @@ def _corruption_measures(corrupted, means, severities, imagenet, clean):
     for name, record in corrupted:
         by_name.setdefault(name.name, {})[name.severity] = record
     complete = {name: [records[severity] for severity in severities] for name, records in by_name.items() if {*severities} <= {*records}}
-    measures = [
-        _mean(Measure(family, mean), [record for name in names for record in complete[name]])
+    values = [
+        _mean(MetricValue(family, mean), [record for name in names for record in complete[name]])
         for mean, names in [*means, *((name, (name,)) for name in complete)]
         if {*names} <= complete.keys()
     ]
     if {*metrics.BENCHMARK} <= complete.keys():
         errors = {name: [1 - r["correct"] / r["count"] for r in complete[name]] for name in metrics.BENCHMARK}
         calibration = [r["rms_calibration_error"] for name in metrics.BENCHMARK for r in complete[name]]
-        measures.append(Measure(family, "calibration_rms", value=float(np.mean(calibration)), count=count))
+        values.append(MetricValue(family, "calibration_rms", value=float(np.mean(calibration)), count=count))
         if imagenet and severities == ALL_SEVERITIES:
-            measures.append(Measure(family, "mce", value=metrics.mean_corruption_error(errors) / 100, count=count))
+            values.append(MetricValue(family, "mce", value=metrics.mean_corruption_error(errors) / 100, count=count))
         if imagenet and severities == ALL_SEVERITIES and clean:
             relative = metrics.relative_mean_corruption_error(errors, 1 - clean["correct"] / clean["count"])
-            measures.append(Measure(family, "relative_mce", value=relative / 100, count=count))
-    return measures + [name.with_accuracy(record["correct"], record["count"]) for name, record in corrupted]
+            values.append(MetricValue(family, "relative_mce", value=relative / 100, count=count))
+    return values + [name.with_accuracy(record["correct"], record["count"]) for name, record in corrupted]
 
 
 def _mean(name, records):
@@ -108,72 +108,74 @@ def _mean(name, records):
     return name.with_value(value, len(fractions), max(0.0, value - half), min(1.0, value + half))
 
 
-def _flip_measures(sequences_and_records, sequences, imagenet):
-    """`flips/mean` and other means, one measure per perturbation."""
+def _flip_metrics(sequences_and_records, sequences, imagenet):
+    """`flips/mean` and other means, one metric per perturbation."""
     if not sequences_and_records:
         return []
     probabilities = {name.name: record["flip_probability"] for name, record in sequences_and_records}
     count = sequences_and_records[0][1]["count"]
 
-    def measure(name, value):
-        return Measure("flips", name, value=value, count=count)
+    def of_name(name, value):
+        return MetricValue("flips", name, value=value, count=count)
 
     ten = metrics.CIFAR_PERTURBATIONS if sequences == "cifar_p" else metrics.PERTURBATIONS
-    measures = []
+    values = []
     if set(ten) <= probabilities.keys():
         without_noise = [probabilities[name] for name in ten if "noise" not in name]
-        measures = [
-            measure("mean", metrics.mean_flip_probability({name: probabilities[name] for name in ten}, ten)),
-            measure("mean_without_noise", float(np.mean(without_noise))),
+        values = [
+            of_name("mean", metrics.mean_flip_probability({name: probabilities[name] for name in ten}, ten)),
+            of_name("mean_without_noise", float(np.mean(without_noise))),
         ]
         if imagenet and sequences != "cifar_p":
             rate = metrics.mean_flip_rate({name: probabilities[name] for name in ten})
-            measures += [measure("mfr", rate["mean"] / 100), measure("mfr_without_noise", rate["mean_without_noise"] / 100)]
-            measures += [measure(f"rate/{name}", percent / 100) for name, percent in rate["rates"].items()]
-    return measures + [measure(name, value) for name, value in probabilities.items()]
+            values += [of_name("mfr", rate["mean"] / 100), of_name("mfr_without_noise", rate["mean_without_noise"] / 100)]
+            values += [of_name(f"rate/{name}", percent / 100) for name, percent in rate["rates"].items()]
+    return values + [of_name(name, value) for name, value in probabilities.items()]
 
 
-def _minimum_norm_measures(distances, threats):
+def _minimum_norm_metrics(distances, threats):
     """Accuracies under all attacks that search for the smallest perturbation in the norm of a threat."""
-    measures = []
+    values = []
     for threat in threats:
         norm, radius = parse_threat(threat)
         if own := [record for name, record in distances if parse_curve(name.name)[1] == norm]:
             correct = adversarial.correct_at(own, radius)
-            measures.append(Measure("attack_curves", threat).with_accuracy(int(correct.sum()), len(correct)))
-    return measures
+            values.append(MetricValue("attack_curves", threat).with_accuracy(int(correct.sum()), len(correct)))
+    return values
 
 
-def _distance_measures(distances):
+def _distance_metrics(distances):
     """Returns the median sizes of the smallest perturbations, where at least half of the images have one."""
-    measures = []
+    values = []
     for name, record in distances:
         median, low, high, count = adversarial.median_interval(record)
         if np.isfinite(median):
-            measures.append(name.with_value(median, count, low, high if np.isfinite(high) else None))
-    return measures
+            values.append(name.with_value(median, count, low, high if np.isfinite(high) else None))
+    return values
 
 
-def _certified_measures(record, radii):
+def _certified_metrics(record, radii):
     """Certified accuracies at some radii, the mean certified radius, and the fraction of images without a decision."""
     return [
         *(
-            Measure("certified", f"l2_{radius:g}").with_accuracy(int(smoothing.certified_correct(record, radius).sum()), record["count"])
+            MetricValue("certified", f"l2_{radius:g}").with_accuracy(
+                int(smoothing.certified_correct(record, radius).sum()), record["count"]
+            )
             for radius in radii
         ),
-        Measure("certified", "mean_radius", value=float(smoothing.radii_of(record).mean()), count=record["count"]),
-        Measure("certified", "abstained").with_accuracy(record["abstained"], record["count"]),
+        MetricValue("certified", "mean_radius", value=float(smoothing.radii_of(record).mean()), count=record["count"]),
+        MetricValue("certified", "abstained").with_accuracy(record["abstained"], record["count"]),
     ]
 
 
-def _check_measures(checks):
+def _check_metrics(checks):
     """The accuracies of the attacks' checks, and how many checks failed."""
-    measures = [
-        Measure("checks", f"{name.name}/{attack}", value=value, count=record["count"])
+    values = [
+        MetricValue("checks", f"{name.name}/{attack}", value=value, count=record["count"])
         for name, record in checks
         for attack, value in record["accuracies"].items()
     ]
     if checks:
         failed = sum(len(record["failed"]) for _, record in checks)
-        measures.append(Measure("checks", "failed", value=failed, count=checks[0][1]["count"]))
-    return measures
+        values.append(MetricValue("checks", "failed", value=failed, count=checks[0][1]["count"]))
+    return values
