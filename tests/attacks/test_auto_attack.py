@@ -105,8 +105,3 @@ def test_arguments_reach_every_member():
         assert [member.steps for member in members.values()] == [100, 100, 100, 5000]
     with pytest.raises(ValueError, match="steps"):
         AutoAttack(queries=0)
-
-
-def test_the_former_name_warns():
-    with pytest.warns(DeprecationWarning, match="AutoAttack"):
-        assert attacks.Ensemble is AutoAttack

@@ -47,8 +47,13 @@ def test_a_new_metric_is_one_entry(monkeypatch):
     monkeypatch.setitem(METRICS, "mine/{name}", Metric("mine/{name}", "mine, {name}", "Errors of {name}", "Count", "lower", detail=True))
     assert describe("mine/a/b").name == "Mine, a/b" and describe("mine/a/b").meaning == "Errors of a/b. Count; lower is better."
     assert parse_metric("adapted/mine/x").lower_is_better and parse_metric("mine/x").is_member
-    find_metric.cache_clear()
-    describe.cache_clear()
+
+
+def test_corruptions_come_and_go(monkeypatch):
+    monkeypatch.setattr(corruptions, "CORRUPTIONS", {"mine": corruptions.CORRUPTIONS["fog"]})
+    assert [bool(describe(name).meaning) for name in ("corruptions/mine/3", "corruptions/fog/3", "clean")] == [True, False, True]
+    monkeypatch.undo()
+    assert [bool(describe(name).meaning) for name in ("corruptions/mine/3", "corruptions/fog/3", "clean")] == [False, True, True]
 
 
 # name, long name, images of an accuracy, whether lower is better, whether it is a detail, part of the card
@@ -165,8 +170,6 @@ def test_an_evaluation_computes_and_requires_a_new_metric(source, monkeypatch):
         compute=lambda confidences, correct: float(np.mean(confidences) - np.mean(correct)),
     )
     monkeypatch.setitem(METRICS, metric.pattern, metric)
-    find_metric.cache_clear()
-    describe.cache_clear()
     config, images = evaluation.EvalConfig(("calibration",)), source(20)
     evaluation.check_requirements([("calibration/bias", "<=", 0.5)], config)
     logits = np.random.RandomState(0).normal(size=[20, 3]).astype(np.float32)

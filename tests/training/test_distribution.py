@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import types
 
 import numpy as np
 import pytest
@@ -135,6 +136,6 @@ def test_one_device_cannot_be_mirrored(monkeypatch):
 
 
 def test_workers_take_one_run_at_a_time():
-    runs = [type("Run", (), {"config": type("TrainConfig", (), {"strategy": "multi_worker"})})] * 2
+    runs = [types.SimpleNamespace(config=types.SimpleNamespace(train=types.SimpleNamespace(strategy="multi_worker")))] * 2
     with pytest.raises(ValueError, match="Expected one run with strategy=multi_worker"):
         scheduler.run_all(runs, None)

@@ -11,7 +11,7 @@ import dataclasses
 import re
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 
 from tf_robust import corruptions, metrics
 from tf_robust.configs.evaluation import ALL_SEVERITIES, NOISE_FLOORS, EvalConfig
@@ -177,17 +177,17 @@ class Match(typing.NamedTuple):
         return tuple(values(self.values, eval_config)) if callable(values) else tuple(value.format(**self.values) for value in values)
 
 
-@cache
 def find_metric(name: str) -> Match:
     """Returns the metric of a name; one without a text if the name is unknown.
 
     Args:
         name: as in `evaluation.json`, without the prefix of a model that was adapted or trained with few labels.
     """
+    family = name.partition("/")[0]
     for metric in METRICS.values():
-        if match := metric.regex.fullmatch(name):
+        if metric.family == family and (match := metric.regex.fullmatch(name)):
             values = match.groupdict()
-            is_known = values.get("corruption", "fog") in corruptions.CORRUPTIONS
+            is_known = "corruption" not in values or values["corruption"] in corruptions.CORRUPTIONS
             return Match(metric if is_known else dataclasses.replace(metric, text=""), values)
     return Match(Metric(name, name, ""), {})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 from tf_robust import metrics
 from tf_robust.evaluation.metric_table import FRACTION, METRICS, Match, find_metric
@@ -118,7 +117,6 @@ class MetricValue:
         return self.entry.metric.card or self.family
 
 
-@functools.cache
 def parse_metric(text: str) -> MetricValue:
     """Parses a name such as `corruptions/fog/3` to a `MetricValue` without a value."""
     fraction = ""
@@ -152,7 +150,6 @@ class Description:
     is_fraction: bool = False
 
 
-@functools.cache
 def describe(name: str) -> Description:
     """Returns the description of a metric; an unknown one keeps its name and has no meaning.
 

@@ -58,8 +58,8 @@ class KerasFit(keras.Model):
             names = [layer.name for layer in classifier.layers]
             self.logits_layer = classifier.get_layer("logits") if "logits" in names else None
         else:
-            models.check_input_range(classifier, self.input_range)
             self._wrapped = models.wrap(classifier, embedding=embedding, stages=stages, input_range=input_range, from_logits=from_logits)
+            models.check_input_range(classifier, self.input_range)
             self.network, self.logits_layer = self._wrapped.network, self._wrapped.logits_layer
         self.views = tuple(views if views is not None else self.default_views)
         view_functions(self.views)
