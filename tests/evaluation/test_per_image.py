@@ -115,7 +115,9 @@ def test_a_report_has_paired_tests_over_the_same_images(measured, tmp_path, caps
         assert entry["difference"]["images"] == (metrics.paired_difference(*(values for _, values in results)) if results[0] else None)
     comparison.print_summary(table)
     assert capsys.readouterr().out.endswith("paired 95% intervals over the images.\n")
-    assert "McNemar" in (tmp_path / "report" / "report.md").read_text()
+    clean = metrics.paired_difference(*(reader(one, "clean")[1] for one in runs[::-1]))
+    text = "{:+.1f} points [{:.1f}, {:.1f}] vs xe".format(*(100 * clean[key] for key in ("mean", "low", "high")))
+    assert text in (tmp_path / "report" / "report.md").read_text()
     digests = {reader(one, "clean")[0] for one in (*runs, {**runs[0], "row": "xe"})}
     assert len(digests) == 1 and reader(measured("more", 0.45, 90), "clean")[0] not in digests
 

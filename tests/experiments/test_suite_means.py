@@ -73,6 +73,7 @@ def runs(tmp_path):
                 records = [
                     {
                         "set": name,
+                        "kind": "accuracy",
                         "depends": evaluation.record_key(evaluation.dependencies("m", {}, card, name)),
                         "count": count,
                         "which": arrays.encoded(np.packbits(bits)),

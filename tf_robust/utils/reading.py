@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # of this package
-_INSTALLED = tuple(os.path.join(path, "") for path in (_ROOT, *map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))))
+_INSTALLED = tuple(os.path.join(path, "") for path in (_ROOT, sysconfig.get_path("stdlib")))
 
 
 def import_extra(module: str, extra: str) -> ModuleType:
@@ -46,7 +46,8 @@ def line_of_user(error: BaseException) -> str:
 
 
 def _is_installed(file):
-    return file.startswith("<frozen ") or "__autograph_generated_file" in file or os.path.abspath(file).startswith(_INSTALLED)
+    parts = ("<frozen ", "__autograph_generated_file", f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+    return any(part in file for part in parts) or os.path.abspath(file).startswith(_INSTALLED)
 
 
 @contextlib.contextmanager
