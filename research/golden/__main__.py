@@ -73,7 +73,7 @@ def numbers(content: object, path: str = "") -> dict[str, float]:
 
 
 def _name(entry, index):
-    names = [str(entry[key]) for key in ("row", "metric", "metric", "seed", "name") if key in entry] if isinstance(entry, dict) else []
+    names = [str(entry[key]) for key in ("row", "metric", "seed", "name") if key in entry] if isinstance(entry, dict) else []
     return "|".join(names) or index
 
 
