@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tests.methods.test_methods import batches
-from tf_robust.methods import puzzle_noise, puzzlemix
+from tf_robust.methods import puzzlemix
 
 SEED = tf.constant([3, 4], tf.int64)
 
@@ -25,21 +25,21 @@ def batch_of(source, step=0):
 def test_noise_is_one_signed_step_from_a_start_inside_ball_and_pixel_range():
     random, radius = np.random.RandomState(0), 0.1
     images = random.choice([0.0, 0.03, 0.5, 1.0], size=(4, 8, 8, 3)).astype(np.float32)
-    start = puzzle_noise.random_start(tf.constant(images), radius, SEED).numpy()
+    start = puzzlemix.random_start(tf.constant(images), radius, SEED).numpy()
     assert np.abs(start).max() <= radius and (images + start).min() >= 0.0 and (images + start).max() <= 1.0
     inside = start[images == 0.5]
     assert np.abs(inside).mean() == pytest.approx(radius / 2, rel=0.15) and abs(inside.mean()) < 0.02
     assert (start[images == 0.0] >= 0).all() and (start[images == 1.0] <= 0).all()
     gradient = random.choice([-2.0, 0.0, 0.1], size=images.shape).astype(np.float32)
     expected = 0.4 * np.clip(start + (radius + 2 / 255) * np.sign(gradient), -radius, radius)
-    np.testing.assert_allclose(puzzle_noise.one_step(start, gradient, radius, 0.4), expected, atol=1e-7)
+    np.testing.assert_allclose(puzzlemix.one_step(start, gradient, radius, 0.4), expected, atol=1e-7)
 
 
 def test_noise_of_a_method_follows_the_gradient_at_the_noisy_images(network, source):
     method, batch = build(network(), adversarial_probability=1.0, adversarial_radius=0.05), batch_of(source())
     images, labels, step = batch.views[0], batch.labels, batch.step[0]
     saliency, noise = method.saliency_and_noise(images, labels, step)
-    start = puzzle_noise.random_start(images, 0.05, method.random_seed(step, 1))
+    start = puzzlemix.random_start(images, 0.05, method.random_seed(step, 1))
     gradient = method.gradient(images + start, labels).numpy()
     fraction = float(tf.random.stateless_uniform([], method.shared_seed(step, 3)))
     np.testing.assert_allclose(saliency, np.sqrt((gradient**2).mean(axis=-1)), rtol=1e-4, atol=1e-7)

@@ -13,7 +13,7 @@ from tf_robust import losses
 from tf_robust.data.pipeline import Batch
 from tf_robust.methods import mixing
 from tf_robust.methods.base import Terms
-from tf_robust.methods.memory import MemoryMethod
+from tf_robust.methods.instdis import MemoryMethod
 from tf_robust.models import heads
 
 

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from tf_robust import losses
 from tf_robust.data.pipeline import Batch
-from tf_robust.methods import mixing, puzzle_masks, puzzle_noise
+from tf_robust.methods import mixing, puzzle_masks
 from tf_robust.methods.base import Method, Terms
 from tf_robust.methods.checks import positive
 from tf_robust.ops import philox
@@ -128,9 +128,9 @@ class PuzzleMix(Method):
         if not self.adversarial_probability:
             return self.saliency(images, labels), None
         noisy = tf.cast(philox.uniform([2], self.shared_seed(step, 2)) < self.adversarial_probability, tf.float32)
-        start = puzzle_noise.random_start(images, self.adversarial_radius, self.random_seed(step, 1)) * tf.reduce_max(noisy)
+        start = random_start(images, self.adversarial_radius, self.random_seed(step, 1)) * tf.reduce_max(noisy)
         gradient = self.gradient(images + start, labels)
-        noise = puzzle_noise.one_step(start, gradient, self.adversarial_radius, philox.uniform([], self.shared_seed(step, 3)))
+        noise = one_step(start, gradient, self.adversarial_radius, philox.uniform([], self.shared_seed(step, 3)))
         return root_mean_square(gradient), noisy[:, None, None, None, None] * noise
 
     def saliency(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -281,3 +281,30 @@ def rearrange(images: tf.Tensor, sources: tf.Tensor, rows: int, columns: int) ->
     blocks = tf.gather(tf.reshape(blocks, [-1, rows * columns, height * width * channels]), sources, batch_dims=1)
     blocks = tf.reshape(blocks, [-1, rows, columns, height, width, channels])
     return tf.reshape(tf.transpose(blocks, [0, 1, 3, 2, 4, 5]), [-1, *images.shape[1:]])
+
+
+OVERSHOOT = 2 / 255  # by which the step is longer than the radius
+
+
+def random_start(images: tf.Tensor, radius: float, seed: tf.Tensor) -> tf.Tensor:
+    """Returns noise uniform in +-radius, clipped where an image would leave [0, 1].
+
+    Args:
+        images: float32 [N, H, W, C] in [0, 1].
+        radius: maximum absolute value.
+        seed: int64 [2].
+    """
+    noise = philox.uniform(tf.shape(images), seed, -radius, radius)
+    return tf.clip_by_value(images + noise, 0.0, 1.0) - images
+
+
+def one_step(start: tf.Tensor, gradient: tf.Tensor, radius: float, fraction: tf.Tensor) -> tf.Tensor:
+    """Returns noise after a step of radius + 2/255 along the gradient's signs, clipped at +-radius, times a fraction.
+
+    Args:
+        start: [N, H, W, C], of `random_start`.
+        gradient: [N, H, W, C], of the loss at the images with that noise.
+        radius: maximum absolute value.
+        fraction: in [0, 1].
+    """
+    return fraction * tf.clip_by_value(start + (radius + OVERSHOOT) * tf.sign(gradient), -radius, radius)

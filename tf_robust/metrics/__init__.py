@@ -4,7 +4,7 @@ Accuracies, errors, probabilities and confidences are fractions in [0, 1]. Only 
 (`mean_corruption_error`, `flip_rate`, ...) are in percent, as in the literature.
 """
 
-from tf_robust.metrics.abstention import Threshold, accuracy_threshold, answered, examples_needed
+from tf_robust.metrics.abstention import Threshold, accuracy_threshold, answered, aurra, examples_needed, response_rate_curve
 from tf_robust.metrics.calibration import (
     brier_score,
     brier_scores,
@@ -34,5 +34,4 @@ from tf_robust.metrics.open_set import auroc, false_positive_rate, logit_scores,
 from tf_robust.metrics.paired import mcnemar, newcombe_interval, paired_difference, selected_difference
 from tf_robust.metrics.references import reference_table
 from tf_robust.metrics.representation import alignment, nearest_neighbour_accuracy, uniformity
-from tf_robust.metrics.response_rate import aurra, response_rate_curve
 from tf_robust.metrics.scaling import fit_temperature, fit_vector_scaling

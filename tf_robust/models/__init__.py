@@ -6,11 +6,19 @@ from collections.abc import Callable, Sequence
 import keras
 
 from tf_robust.models.heads import HEAD_LAYERS, from_backbone, stages, with_hidden_layer
-from tf_robust.models.lenet import lenet
-from tf_robust.models.mlp import mlp
+from tf_robust.models.lenet import lenet, mlp
 from tf_robust.models.named import PRETRAINED, build_named, is_named
-from tf_robust.models.preact_resnet import preact_resnet18, preact_resnet18_ibn
-from tf_robust.models.resnet import resnet8, resnet20, resnet20_ibn, resnet50_v2, resnet56
+from tf_robust.models.resnet import (
+    preact_resnet18,
+    preact_resnet18_ibn,
+    resnet8,
+    resnet20,
+    resnet20_ibn,
+    resnet50_v2,
+    resnet56,
+    wide_resnet28_2,
+    wide_resnet28_4,
+)
 from tf_robust.models.resnet50 import resnet50, resnet50_cifar
 from tf_robust.models.user_models import (
     SMALLEST_PROBABILITY,
@@ -25,7 +33,6 @@ from tf_robust.models.user_models import (
 )
 from tf_robust.models.vit import vit_tiny4
 from tf_robust.models.weights import load_encoder, write_weights
-from tf_robust.models.wide_resnet import wide_resnet28_2, wide_resnet28_4
 from tf_robust.utils.errors import unknown
 
 if keras.config.image_data_format() != "channels_last":

@@ -1,6 +1,8 @@
-"""Makes the batch normalization of a Keras model use TensorFlow's fused kernels in training, whatever the model."""
+"""Batch normalization of Keras models that uses fused kernels in training, and is folded into convolutions in inference."""
 
+import contextlib
 import types
+from collections.abc import Iterator
 
 import keras
 import tensorflow as tf
@@ -19,10 +21,10 @@ def fuse_batch_norms(model: keras.Model) -> None:
     """
     for layer in model._flatten_layers():
         if type(layer) is keras.layers.BatchNormalization and not layer.synchronized and not getattr(layer, "renorm", False):
-            layer.call = types.MethodType(_call, layer)
+            layer.call = types.MethodType(_fused_call, layer)
 
 
-def _call(self, inputs, training=None, mask=None):
+def _fused_call(self, inputs, training=None, mask=None):
     """Replaces `keras.layers.BatchNormalization.call`."""
     images = inputs.shape.rank == 4 and self.axis in (-1, 3) and inputs.dtype in batch_norm.KINDS
     if not (training and self.trainable and images) or mask is not None:
@@ -34,3 +36,56 @@ def _call(self, inputs, training=None, mask=None):
     for average, value in zip((self.moving_mean, self.moving_variance), statistics):
         average.assign(average * self.momentum + tf.cast(value, average.dtype) * (1.0 - self.momentum))
     return tf.cast(outputs, self.compute_dtype)
+
+
+_KERAS_CALL = keras.layers.BatchNormalization.call
+_ATTRIBUTES = ("strides", "dilations", "explicit_paddings")  # of the operation Conv2D, to be kept
+
+
+@contextlib.contextmanager
+def folded_batch_norms() -> Iterator[None]:
+    """While active, `keras.layers.BatchNormalization` in inference mode folds itself into the convolution whose output it normalizes.
+
+    A convolution with kernel w, then scale s and offset o per channel, is one with kernel w * s and bias o. Neither the forward nor the
+    backward pass reads the batch again for the normalization, and TensorFlow fuses convolution, bias and ReLU. Outputs and gradients are
+    those of Keras up to rounding, except for gradients of the output of the convolution itself, which is not computed. The kernel is
+    multiplied within the graph: variables may change after tracing.
+
+    Applies to whatever is traced within, whatever calls the layers. Layers that do not follow a convolution, eager execution and training
+    mode remain Keras' own.
+    """
+    keras.layers.BatchNormalization.call = _folded_call
+    try:
+        yield
+    finally:
+        keras.layers.BatchNormalization.call = _KERAS_CALL
+
+
+def _folded_call(self, inputs, training=None, mask=None):
+    """Replaces `keras.layers.BatchNormalization.call`."""
+    convolution, bias = _preceding_convolution(inputs)
+    inference = not (training and self.trainable) and mask is None and self.axis in (-1, 3) and not getattr(self, "renorm", False)
+    if convolution is None or not inference:
+        return _KERAS_CALL(self, inputs, training=training, mask=mask)
+    scale = tf.math.rsqrt(self.moving_variance + self.epsilon) * (self.gamma if self.scale else 1.0)
+    offset = (self.beta if self.center else 0.0) + (tf.cast(bias, scale.dtype) - self.moving_mean) * scale
+    images, kernel = convolution.inputs
+    outputs = tf.raw_ops.Conv2D(
+        input=images,
+        filter=tf.cast(tf.cast(kernel, scale.dtype) * scale, kernel.dtype),
+        padding=convolution.get_attr("padding").decode(),
+        **{name: convolution.get_attr(name) for name in _ATTRIBUTES},
+    )
+    return tf.cast(tf.nn.bias_add(outputs, tf.cast(offset, outputs.dtype)), self.compute_dtype)
+
+
+def _preceding_convolution(inputs):
+    """Returns the operation Conv2D, of channels last, that computes `inputs` in the current graph, or None; and the bias added to it."""
+    bias = 0.0
+    if tf.executing_eagerly() or inputs.graph is not tf.compat.v1.get_default_graph():
+        return None, bias
+    operation = inputs.op
+    if operation.type == "BiasAdd":
+        operation, bias = operation.inputs[0].op, operation.inputs[1]
+    folds = operation.type == "Conv2D" and operation.get_attr("data_format") == b"NHWC"
+    return operation if folds else None, bias

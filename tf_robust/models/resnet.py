@@ -1,4 +1,4 @@
-"""Residual networks: the CIFAR family of depth 6n + 2 (He et al., 2016a) and ResNet-v2-50 (He et al., 2016b)."""
+"""Residual networks: depth 6n + 2 for CIFAR (He et al., 2016a), ResNet-v2-50, PreActResNet-18 (2016b), and wide ones (Zagoruyko, 2016)."""
 
 import functools
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ import keras
 
 from tf_robust.models import heads
 from tf_robust.models.batch_norms import instance_batch_norm
+from tf_robust.models.torch_layers import Dropout, batch_norm, convolution, logits_initializers, relu
 
 
 def _convolution(x, filters, size, stride=1):
@@ -109,3 +110,94 @@ def resnet50_v2(
         x = keras.Model(start, end, name=f"backbone_{stage}")(x)
         x = keras.layers.Identity(name=f"stage_{stage}")(x) if stage <= len(ends) else x
     return heads.classifier(images, keras.layers.GlobalAveragePooling2D()(x), num_classes, "resnet50_v2")
+
+
+def preact_resnet18(
+    input_shape: Sequence[int], num_classes: int, *, instance_norm: bool = False, mean: heads.PerChannel = 0.5, std: heads.PerChannel = 0.5
+) -> keras.Model:
+    """Builds PreActResNet-18: four stages of two pre-activation blocks with 64, 128, 256 and 512 filters, strides 1, 2, 2, 2.
+
+    As in the published code: identity shortcuts carry relu(bn(x)), not x, and the last stage is not normalized before
+    the pooling; PyTorch's initialization.
+
+    Args:
+        input_shape: (H, W, C), at least 8 pixels per side.
+        num_classes: number of logits.
+        instance_norm: normalize half of the channels per image at the start of each block, except in the last stage: the
+            instance normalization of AugMax's DuBIN (Wang et al., 2021); `AugMax` adds the second batch norm.
+        mean: of the normalization inside the model, on the [0, 1] scale; a number, or one per channel.
+        std: of the normalization inside the model; a number, or one per channel.
+
+    Returns:
+        keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, 512]}
+    """
+    name = "preact_resnet18_ibn" if instance_norm else "preact_resnet18"
+    images, x = heads.normalized_input(input_shape, mean, std, 8, name)
+    x = convolution(x, 64, 3)
+    for stage, (filters, stride) in enumerate(((64, 1), (128, 2), (256, 2), (512, 2)), start=1):
+        first_norm = instance_batch_norm if instance_norm and stage < 4 else batch_norm
+        x = _pre_activation_block(x, filters, stride, first_norm)
+        x = _pre_activation_block(x, filters, 1, first_norm, f"stage_{stage}")
+    embedding = keras.layers.GlobalAveragePooling2D()(x)
+    return heads.classifier(images, embedding, num_classes, name, **logits_initializers(512))
+
+
+preact_resnet18_ibn = functools.partial(preact_resnet18, instance_norm=True)
+
+
+def _pre_activation_block(x, filters, stride, first_norm, name=None):
+    activated = relu(first_norm(x))
+    shortcut = activated
+    if stride != 1 or x.shape[-1] != filters:
+        shortcut = convolution(activated, filters, 1, stride)
+    x = convolution(activated, filters, 3, stride)
+    x = convolution(relu(batch_norm(x)), filters, 3)
+    return keras.layers.Add(name=name)([x, shortcut])
+
+
+def wide_resnet28(
+    input_shape: Sequence[int],
+    num_classes: int,
+    *,
+    widening: int,
+    dropout: float = 0.1,
+    mean: heads.PerChannel = 0.5,
+    std: heads.PerChannel = 0.5,
+) -> keras.Model:
+    """Builds Wide-ResNet-28: three stages of four pre-activation blocks with 16, 32 and 64 filters times `widening`, strides 1, 2, 2.
+
+    As in the published code: convolutions have biases, a block's stride is in its second convolution, the last batch norm
+    keeps a tenth of its moving average at each step; PyTorch's initialization.
+
+    Args:
+        input_shape: (H, W, C), at least 8 pixels per side.
+        num_classes: number of logits.
+        widening: factor of the filters.
+        dropout: fraction of values dropped between a block's convolutions.
+        mean: of the normalization inside the model, on the [0, 1] scale; a number, or one per channel.
+        std: of the normalization inside the model; a number, or one per channel.
+
+    Returns:
+        keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, 64 * widening]}
+    """
+    name, width = f"wide_resnet28_{widening}", 64 * widening
+    images, x = heads.normalized_input(input_shape, mean, std, 8, name)
+    x = convolution(x, 16, 3, use_bias=True)
+    for stage, stride in enumerate((1, 2, 2), start=1):
+        for block in range(1, 5):
+            x = _wide_block(x, 2 ** (stage + 3) * widening, stride if block == 1 else 1, dropout, f"stage_{stage}" if block == 4 else None)
+    x = relu(batch_norm(x, momentum=0.1))
+    return heads.classifier(images, keras.layers.GlobalAveragePooling2D()(x), num_classes, name, **logits_initializers(width))
+
+
+def _wide_block(x, filters, stride, dropout, name):
+    shortcut = x
+    if stride != 1 or x.shape[-1] != filters:
+        shortcut = convolution(x, filters, 1, stride, use_bias=True)
+    x = convolution(relu(batch_norm(x)), filters, 3, use_bias=True)
+    x = Dropout(dropout)(x)
+    x = convolution(relu(batch_norm(x)), filters, 3, stride, use_bias=True)
+    return keras.layers.Add(name=name)([x, shortcut])
+
+
+wide_resnet28_2, wide_resnet28_4 = (functools.partial(wide_resnet28, widening=widening) for widening in (2, 4))

@@ -6,7 +6,9 @@ one; this loop has neither limitation. It uses Keras' callbacks and progress bar
 
 import dataclasses
 import logging
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -19,7 +21,6 @@ from tf_robust.data.source import Source
 from tf_robust.training import checkpoints, distribution, divergence, optimizers
 from tf_robust.training.averaging import WeightAverage
 from tf_robust.training.divergence import TrainingDiverged as TrainingDiverged
-from tf_robust.training.interrupts import StopOnInterrupt
 from tf_robust.training.selection import Selection
 from tf_robust.training.validation import Validation
 
@@ -267,3 +268,24 @@ class _Saver:
     def save_if_due(self, step):
         if time.monotonic() - self.time > CHECKPOINT_SECONDS:
             self.save(step)
+
+
+class StopOnInterrupt:
+    """Context in which the first Ctrl-C sets an event, and the second raises. Unless `enabled`, the first one raises."""
+
+    def __init__(self, enabled: bool):
+        self.event, self.main = threading.Event(), enabled and threading.current_thread() is threading.main_thread()
+
+    def __enter__(self) -> threading.Event:
+        if self.main:
+            self.previous = signal.signal(signal.SIGINT, self._handle)
+        return self.event
+
+    def _handle(self, *_):
+        print("\nStopping after these steps; press Ctrl-C again to stop at once.", flush=True)
+        signal.signal(signal.SIGINT, self.previous)
+        self.event.set()
+
+    def __exit__(self, *_):
+        if self.main:
+            signal.signal(signal.SIGINT, self.previous)

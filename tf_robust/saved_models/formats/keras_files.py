@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 
 from tf_robust import models
-from tf_robust.models.folded_batch_norms import folded_batch_norms
+from tf_robust.models.fused_batch_norms import folded_batch_norms
 from tf_robust.saved_models.formats.reading import readable
 from tf_robust.saved_models.signatures import BEFORE_SOFTMAX, Signature
 
