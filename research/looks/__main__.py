@@ -4,16 +4,14 @@ If seeds are added when the first ones do not show a significant difference, a 9
 cases: 8.6 % with looks at three and at five seeds. Pocock's bound (1977) uses a smaller level at every look, the same for all, so that all
 looks together have 5 %.
 
-    python -m research.looks results/noisymix/few_images noisymix augmix --metrics=clean,un --looks=2
+    python -m research.looks results/noisymix/few_images.json noisymix augmix --metrics=clean,un --looks=2
 """
-
-import glob
-import json
-import os
 
 import numpy as np
 import scipy.stats
 from absl import app, flags
+
+from tf_robust import evaluation
 
 # level of each look for 5 % in all: of normal statistics 0.0294 and 0.0221 (Pocock, 1977, table 1), of t statistics of three and then five
 # seeds 0.028 (by simulation, tests/research/test_looks.py)
@@ -30,22 +28,17 @@ def interval(differences: np.ndarray, looks: int = 1) -> tuple[float, float, flo
     return float(mean), float(mean - half), float(mean + half)
 
 
-def read_values(folder: str) -> dict[str, dict[str, float]]:
-    """Returns {seed: {metric: value}} of the evaluations FOLDER/seed_*/evaluation.json."""
-    values = {}
-    for path in glob.glob(os.path.join(folder, "seed_*", "evaluation.json")):
-        with open(path, encoding="utf-8") as file:
-            values[os.path.basename(os.path.dirname(path))] = {row["metric"]: row["value"] for row in json.load(file)["rows"]}
-    return values
-
-
 def main(arguments: list[str]) -> None:
     if len(arguments) != 4:
-        raise app.UsageError("Expected FOLDER ROW BASELINE.")
-    row, baseline = (read_values(os.path.join(arguments[1], name)) for name in arguments[2:])
+        raise app.UsageError("Expected TABLE.json ROW BASELINE.")
+    table = evaluation.read_table(arguments[1])
+    row, baseline = (
+        {one["seed"]: {value["metric"]: value["value"] for value in one["rows"]} for one in table if one["row"] == name}
+        for name in arguments[2:]
+    )
     seeds = sorted(row.keys() & baseline.keys())
     if len(seeds) < 2:
-        raise app.UsageError(f"Expected at least two seeds that both rows have. Received: {', '.join(seeds) or 'none'}")
+        raise app.UsageError(f"Expected at least two seeds that both rows have. Received: {', '.join(map(str, seeds)) or 'none'}")
     print(f"{arguments[2]} - {arguments[3]}, {len(seeds)} seeds, {_LOOKS.value} looks")
     for metric in _METRICS.value:
         differences = np.array([row[seed][metric] - baseline[seed][metric] for seed in seeds])

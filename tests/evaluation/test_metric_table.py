@@ -22,9 +22,9 @@ def recorded_metrics():
     for path in glob.glob(os.path.join(RESULTS, "**", "*.json"), recursive=True):
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
-        rows = content.get("rows", []) if isinstance(content, dict) else []
+        tables = [content, *content.get("evaluations", ())] if isinstance(content, dict) else []
         if not os.path.abspath(path).endswith(EXPANSIONS):
-            names |= {row["metric"] for row in rows if "metric" in row}
+            names |= {row["metric"] for table in tables for row in table.get("rows", ()) if "metric" in row}
     return sorted(names)
 
 

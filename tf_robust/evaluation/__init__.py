@@ -39,7 +39,7 @@ from tf_robust.evaluation.required_bounds import (
 )
 from tf_robust.evaluation.scoring import confidences, correctness, masked
 from tf_robust.evaluation.sets import check, clean_name, evaluation_sets
-from tf_robust.evaluation.values import metrics_of, read_evaluation
+from tf_robust.evaluation.values import metrics_of, read_evaluation, read_table
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,21 @@ def read_evaluation(path: str) -> dict:
     Raises:
         ValueError: it does not follow evaluation.schema.json.
     """
-    return read_json(path, json.loads(importlib.resources.files(__package__).joinpath("evaluation.schema.json").read_text("utf-8")))
+    return read_json(path, _schema())
+
+
+def read_table(path: str) -> list[dict]:
+    """Returns the evaluations of a recorded table, {"evaluations": [...]}, as in `evaluation.json`.
+
+    Raises:
+        ValueError: one does not follow evaluation.schema.json.
+    """
+    schema = {"type": "object", "required": ["evaluations"], "properties": {"evaluations": {"type": "array", "items": _schema()}}}
+    return read_json(path, schema)["evaluations"]
+
+
+def _schema():
+    return json.loads(importlib.resources.files(__package__).joinpath("evaluation.schema.json").read_text("utf-8"))
 
 
 def metrics_of(records: list[dict], eval_config: EvalConfig, imagenet: bool = False) -> list[MetricValue]:

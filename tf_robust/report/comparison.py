@@ -16,18 +16,24 @@ def read_evaluations(patterns: Sequence[str]) -> list[dict]:
     """Returns the evaluations of all workdirs that match any of some patterns, each with the folder of its records as "measured_in".
 
     Args:
-        patterns: paths of workdirs, or glob patterns.
+        patterns: paths of workdirs, glob patterns, or paths of recorded tables: JSON files {"evaluations": [...]}.
 
     Raises:
         FileNotFoundError: a pattern matches no workdir.
+        ValueError: an evaluation does not follow `evaluation.schema.json`.
     """
-    folders: dict[str, None] = {}
+    evaluations: dict[str, list[dict]] = {}
     for pattern in patterns:
-        matches = [folder for folder in _matches(pattern) if os.path.exists(os.path.join(folder, "evaluation.json"))]
-        if not matches:
+        if pattern.endswith(".json") and os.path.isfile(pattern):
+            recorded = evaluation.read_table(pattern)
+            evaluations[pattern] = [{**one, "measured_in": os.path.splitext(pattern)[0]} for one in recorded]
+            continue
+        folders = [folder for folder in sorted(_matches(pattern)) if os.path.exists(os.path.join(folder, "evaluation.json"))]
+        if not folders:
             raise FileNotFoundError(_no_evaluation(pattern))
-        folders.update(dict.fromkeys(map(os.path.normpath, sorted(matches))))
-    return [{**evaluation.read_evaluation(os.path.join(folder, "evaluation.json")), "measured_in": folder} for folder in folders]
+        for folder in map(os.path.normpath, folders):
+            evaluations[folder] = [{**evaluation.read_evaluation(os.path.join(folder, "evaluation.json")), "measured_in": folder}]
+    return [one for several in evaluations.values() for one in several]
 
 
 def _matches(pattern):
