@@ -47,7 +47,7 @@ _SCHEMA = {
         "core_speed": _NUMBER,
     },
 }
-_HEADINGS = ("row", "GFLOP/step", "step", "limited by", "memory/device", "sent/step", "training", "options", "disk")
+_HEADINGS = ("row", "GFLOP/step", "step", "limited by", "memory/device", "sent/step", "training", "evaluation", "disk")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,7 +192,7 @@ def predict_cost(needs: Mapping, hardware: Hardware) -> dict:
         hardware: the machine.
 
     Returns:
-        {"step", "training", "options": seconds, "bound": the slowest part of a step, "memory": bytes of a device, "fits": whether a
+        {"step", "training", "evaluation": seconds, "bound": the slowest part of a step, "memory": bytes of a device, "fits": whether a
         device has them, "sent": bytes per step and device, "disk": bytes}.
     """
     computing, making = hardware.compute_seconds(needs["flops"], hardware.devices), hardware.input_seconds(needs["making"])
@@ -209,7 +209,7 @@ def predict_cost(needs: Mapping, hardware: Hardware) -> dict:
         "memory": memory,
         "fits": memory <= hardware.memory,
         "disk": needs["disk"],
-        "options": needs["measured"] * max(hardware.compute_seconds(needs["forward"], 1), hardware.input_seconds(needs["corrupting"])),
+        "evaluation": needs["measured"] * max(hardware.compute_seconds(needs["forward"], 1), hardware.input_seconds(needs["corrupting"])),
     }
 
 
@@ -236,13 +236,13 @@ def to_text(predictions: Sequence[tuple[Mapping, Mapping]], hardware: Hardware, 
             (
                 needs["row"],
                 *(of_a_step if needs["steps"] else "–" * len(of_a_step)),
-                duration(cost["options"]),
+                duration(cost["evaluation"]),
                 f"{cost['disk'] / 2**20:.0f} MiB",
             )
         )
     widths = [max(map(len, column)) for column in zip(*lines)]
     text = "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
-    total = seeds * sum(cost["training"] * (needs["steps"] > 0) + cost["options"] for needs, cost in predictions)
+    total = seeds * sum(cost["training"] * (needs["steps"] > 0) + cost["evaluation"] for needs, cost in predictions)
     disk = seeds * sum(cost["disk"] for _, cost in predictions)
     return (
         f"{text}\n\nTotal of {len(predictions) * seeds} runs on {hardware.devices} devices, one after the other: {duration(total)}, "

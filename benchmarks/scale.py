@@ -205,14 +205,14 @@ def line(table, found, one, seeds):
         return " / ".join(f"{max(cost[name] for cost in costs[count]) / unit:.{digits}f}" for count in DEVICES)
 
     times = [
-        duration(seeds * sum(cost["training"] + cost["options"] for cost in found))
+        duration(seeds * sum(cost["training"] + cost["evaluation"] for cost in found))
         + ("" if all(cost["fits"] for cost in found) else ", not all fit")
         for found in costs.values()
     ]
     return (
         f"| `flags/{table}` | {seeds * len(found)} | {' | '.join(times)} | "
         f"{', '.join(f'{bound} {bounds.count(bound)}' for bound in sorted(set(bounds)))} | {largest('memory', 2**30, 1)} GiB | "
-        f"{largest('sent', 2**20, 0)} MiB | {duration(seeds * sum(cost['measuring'] for cost in eight))} | "
+        f"{largest('sent', 2**20, 0)} MiB | {duration(seeds * sum(cost['evaluation'] for cost in eight))} | "
         f"{seeds * sum(cost['disk'] for cost in eight) / 2**30:.1f} GiB |"
     )
 

@@ -303,7 +303,7 @@ def test_a_workdir_is_held_by_one_process_and_must_be_writable(tmp_path):
         ("--optimizer=sgd --momentum=1", "momentum in"),
         ("--learning_rate=-1", "learning_rate > 0"),
         ("--data=tiny_no_such:9.9", "Unknown data set"),
-        ("--evaluations=utility", "Expected corner digits"),
+        ("--evaluations=utility --data=digits", "Expected corner digits"),
         ("--stylized_dir=/nowhere", "Expected stylized images in /nowhere"),
         ("--method=noisymix --views=clean,clean --noisymix_stages=0,3", "stages in 0..2, which lenet has"),
         ("--method=noisymix", "at least 2 views, such as clean,augmix,augmix"),

@@ -28,12 +28,12 @@ def test_a_step_takes_the_slower_of_computation_and_input_plus_the_network():
     cost = hardware.predict_cost(NEED, one)  # by hand: 8e12 / 5e12 s of products, 2 / 4 s of images
     assert cost["step"] == pytest.approx(1.6) and cost["training"] == pytest.approx(1600) and cost["bound"] == "products"
     assert cost["sent"] == 0 and cost["memory"] == pytest.approx(4 * (3e6 + 1e6) + 1.5 * 6e9) and cost["fits"]
-    assert cost["options"] == pytest.approx(500 * 0.08 / 4)  # products would take 0.002 s an image
+    assert cost["evaluation"] == pytest.approx(500 * 0.08 / 4)  # products would take 0.002 s an image
     eight = Hardware(devices=8, flops=1e13, utilization=0.5, memory=1e9, network=1e8, cores=4, core_speed=2.0)
     cost = hardware.predict_cost(NEED, eight)  # 0.2 s, 0.25 s, and 7 / 4 of 4 MB at 100 MB/s
     assert cost["bound"] == "images" and cost["step"] == pytest.approx(0.25 + 0.07) and cost["sent"] == pytest.approx(7e6)
     assert cost["memory"] == pytest.approx(4 * (3e6 + 1e6) + 1.5 * 6e9 / 8) and not cost["fits"]
-    assert cost["options"] == pytest.approx(500 * 0.08 / 8)  # by one device
+    assert cost["evaluation"] == pytest.approx(500 * 0.08 / 8)  # by one device
     text = hardware.to_text([(NEED, cost)], eight, 3)
     assert "TOO MUCH" in text and "320 ms" in text and "Total of 3 runs on 8 devices, one after the other: 16 min, 3.00 GiB" in text
 

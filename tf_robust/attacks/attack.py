@@ -13,6 +13,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tf_robust import data
+from tf_robust.attacks import norms
 from tf_robust.attacks.criterion import Criterion
 from tf_robust.attacks.norms import per_image
 from tf_robust.models.fused_batch_norms import folded_batch_norms
@@ -26,6 +27,8 @@ _SCALED_GRADIENT = 32.0  # largest entry of a loss's gradient with respect to th
 
 class Attack:
     """Callable: (model, images, labels) -> attacked images. A subclass overrides `perturb`, graph code for one batch.
+
+    The radius of a subclass is checked, and the size of its perturbations, if it sets `norm` (a `Norm` or its name) and `radius`.
 
     Args:
         seed: int; the draws for an image depend on it and on the image's index only.
@@ -44,8 +47,17 @@ class Attack:
         """Returns the maximum number of attempts for a model of `classes` classes; `targeted`: target classes are given."""
         return self.restarts
 
+    norm: type[norms.Norm] | str | None = None
+    radius: float | None = None
+
+    @property
+    def _norm(self):
+        return norms.NORMS.get(self.norm, self.norm)
+
     def check(self, shape: Sequence[int]) -> None:
         """Raises ValueError if the attack cannot run on images of `shape` (H, W, C)."""
+        if self._norm is not None and self.radius is not None:
+            norms.check_radius(self.radius, self._norm, shape)
 
     def perturb(self, predict: Predict, images: tf.Tensor, criterion: Criterion, seed: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
         """Attacks one batch, as graph code.
@@ -98,18 +110,17 @@ class Attack:
 
     def check_level(self, level: float) -> None:
         """Raises ValueError if the radius, in any norm, is smaller than one level of integer images, on the [0, 1] pixel scale."""
-        if 0 < (radius := getattr(self, "radius", level)) < level * (1 - 1e-6):
+        if self.radius and self.radius < level * (1 - 1e-6):
             raise ValueError(
                 f"Expected radius >= {level:.4g}, one level of the integer images, which no attack can change by less. "
-                f"Received: {radius:.4g}. Try: images as floats"
+                f"Received: {self.radius:.4g}. Try: images as floats"
             )
 
     def _rounded(self, changes, images):
         """Integers in 0..255 near images + changes, within the radius if there is one."""
-        nearest, radius = np.round(changes), getattr(self, "radius", np.inf)
-        norm = getattr(self, "norm", None)
-        if norm is not None and len(images):
-            outside = norm.size(tf.constant(nearest / 255)).numpy() > radius * (1 + 1e-6)
+        nearest = np.round(changes)
+        if self._norm is not None and self.radius is not None and len(images):
+            outside = self._norm.size(tf.constant(nearest / 255)).numpy() > self.radius * (1 + 1e-6)
             nearest[outside] = np.trunc(changes[outside])
         return (images + nearest).astype(images.dtype)
 
@@ -147,7 +158,9 @@ class Attack:
             for attempt in range(count):
                 if len(active):
                     graph = attack(count > 1, tuple(columns) if len(columns) < logits.shape[1] else None)
-                    attacked[active], reached = self._attempt(graph, images[active], goals[active], attempt, indices[active])
+                    found, reached = self._attempt(graph, images[active], goals[active], attempt, indices[active])
+                    self._check_result(found, images[active])
+                    attacked[active] = found
                     active = active[~reached]
         return attacked
 
@@ -162,6 +175,19 @@ class Attack:
                 f"Expected finite logits from the model during {type(self).__name__}. Received: NaN "
                 f"or infinity, in a batch of {len(images)} images from index {indices[0]} on"
             ) from error
+
+    def _check_result(self, attacked, images):
+        """Checks what `perturb` returned: an image out of range or out of the ball would count as a success."""
+        least, most = attacked.min(), attacked.max()
+        if not (least >= 0 and most <= 1):  # also for NaN
+            raise ValueError(f"Expected images in [0, 1] from {type(self).__name__}.perturb. Received: from {least:g} to {most:g}")
+        if self._norm is not None and self.radius is not None:
+            largest = self._norm.size(tf.constant(attacked) - images).numpy().max()
+            if largest > self.radius * (1 + 1e-4) + 1e-6:
+                raise ValueError(
+                    f"Expected images within radius={self.radius:g} from {type(self).__name__}.perturb. Received: one at {largest:g}. "
+                    "Try: images + norm.projected(perturbation, radius), clipped to [0, 1]"
+                )
 
     def _graphs(self, model, targeted):
         """Returns images -> logits, and the attack: (images, classes, seed, indices) -> (attacked images, reached), compiled for `model`.

@@ -3,8 +3,6 @@
 Croce and Hein, 2020, section 6: APGD on cross-entropy, APGD-T on the targeted difference-of-logits ratio, FAB-T, Square.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import tensorflow as tf
 
@@ -64,9 +62,6 @@ class AutoAttack(Attack):
         """
         targeted = self._targeted if classes >= RATIO_CLASSES else self._targeted_margin
         return {"apgd_ce": self._cross_entropy, "apgd_t": targeted, "fab_t": self._boundary, "square": self._square}
-
-    def check(self, shape: Sequence[int]) -> None:
-        norms.check_radius(self.radius, self.norm, shape)
 
     def _attacked(self, model, images, labels, targets, indices):
         attacked = self._cross_entropy(model, images, labels, targets=targets, indices=indices).numpy()

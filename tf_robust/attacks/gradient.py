@@ -1,7 +1,5 @@
 """Attacks that follow the loss's gradient inside a ball around the image: one step, or several with projections."""
 
-from collections.abc import Sequence
-
 import tensorflow as tf
 
 from tf_robust.attacks import norms
@@ -27,9 +25,6 @@ class BallAttack(Attack):
         if loss not in LOSSES:
             raise unknown("loss of an attack", loss, LOSSES)
         self.norm, self.radius, self.loss = norms.norm(norm), float(radius), loss
-
-    def check(self, shape: Sequence[int]) -> None:
-        norms.check_radius(self.radius, self.norm, shape)
 
     def gradient(self, predict: Predict, images: tf.Tensor, criterion: Criterion) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns (loss [N], gradient [N, H, W, C], logits [N, C]) of the attack's loss at images."""

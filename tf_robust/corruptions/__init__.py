@@ -1,5 +1,6 @@
 """Reproducible corruptions of images: pure functions of (seed, index)."""
 
+from tf_robust.corruptions.corruption import Corruption
 from tf_robust.corruptions.noise_sets import (
     FLOOR,
     RATE,

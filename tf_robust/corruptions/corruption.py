@@ -5,12 +5,14 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from tf_robust import metrics
 from tf_robust.corruptions import severities
 from tf_robust.metrics import SEVERITIES
 from tf_robust.ops.draws import Draws
 from tf_robust.ops.tiles import in_tiles
 from tf_robust.utils.errors import unknown
 
+_RESERVED = {*metrics.MEANS, "mean", "mce", "relative_mce", "calibration_rms"}  # names of metrics corruptions/NAME
 TILE_BYTES = 2**19  # of the images of a tile: with their intermediate results they fit a core's cache
 
 
@@ -38,6 +40,12 @@ class Corruption:
     clip: bool = True
     in_tiles: bool = False
 
+    def __post_init__(self):
+        if self.name in _RESERVED or not self.name.isidentifier():
+            raise ValueError(f"Expected the name of a corruption, not a metric's. Received: {self.name!r}")
+        if self.levels is not None and len(self.levels) != len(SEVERITIES):
+            raise ValueError(f"Expected levels of severities 1 to 5 for {self.name}. Received: {len(self.levels)}")
+
     def __call__(
         self, images: tf.Tensor, severity: int, *, seed: int = 0, indices: tf.Tensor | None = None, constants: str = "auto"
     ) -> tf.Tensor:
@@ -50,9 +58,21 @@ class Corruption:
         def corrupt(images, indices):
             drawn = self.drawn(images, severity, seed, indices, numbers)
             corrupted = self.apply(images, *numbers, **drawn)
+            if self.levels is not None:  # not a published one, which the tests check
+                corrupted = self._checked(corrupted, images)
             return tf.clip_by_value(corrupted, 0.0, 1.0) if self.clip else corrupted
 
         return in_tiles(corrupt, images, indices, TILE_BYTES) if self.in_tiles else corrupt(images, indices)
+
+    def _checked(self, corrupted, images):
+        """Returns corrupted images; the graph fails if values are not finite, or not in [0, 1] where they are not clipped."""
+        if not corrupted.shape.is_compatible_with(images.shape):
+            raise ValueError(f"Expected images {images.shape} from the corruption {self.name}. Received: {corrupted.shape}")
+        corrupted = tf.debugging.check_numerics(tf.cast(corrupted, tf.float32), f"images of the corruption {self.name}")
+        inside = tf.reduce_all((corrupted >= 0) & (corrupted <= 1))
+        message = f"Expected images in [0, 1] from the corruption {self.name}, or clip=True"
+        with tf.control_dependencies([] if self.clip else [tf.debugging.Assert(inside, [message])]):
+            return tf.identity(corrupted)
 
     def constants(self, severity: int, shape: Sequence[int], constants: str = "auto") -> tuple[float, ...]:
         """Returns the constants of one severity.

@@ -349,6 +349,11 @@ class Method(KerasFit):
             with keras.StatelessScope(shifted, collect_losses=True) as scope, _at(shifted):
                 before = [scope.get_current_value(v) for v in variables]
                 terms, logits = (loss_terms or self.loss_terms)(batch, training=True)
+                if loss_terms is None and set(terms) != set(self.term_names):  # a term that is not named would not be trained
+                    raise ValueError(
+                        f"Expected the terms {self.term_names}, the term_names of {type(self).__name__}, from its loss_terms. "
+                        f"Received: {tuple(terms)}"
+                    )
                 terms = {name: self._reduce(terms[name], weights) for name in self.term_names}
                 loss = tf.add_n(list(terms.values()))
         if assigned := [v.path for v, value in zip(variables, before) if scope.get_current_value(v) is not value]:
@@ -376,6 +381,8 @@ class Method(KerasFit):
     def _reduce(self, term, weights=None):
         """Returns this replica's part of a term; the parts of all replicas sum to the term."""
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if term.shape.rank not in (0, 1):
+            raise ValueError(f"Expected a term [N] or a scalar from {type(self).__name__}.loss_terms. Received: shape {term.shape}")
         if term.shape.rank == 1 and weights is not None:
             weights = tf.cast(tf.reshape(weights, [-1]), term.dtype)
             term *= tf.tile(weights, tf.shape(term) // tf.maximum(tf.shape(weights), 1))  # of several views in one term
