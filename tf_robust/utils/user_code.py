@@ -1,0 +1,63 @@
+"""Digests of code outside this package: results of an earlier version of it are not those of the present one."""
+
+import functools
+import hashlib
+import inspect
+import itertools
+import os
+import types
+from collections.abc import Iterator
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+def digest(*objects: object) -> str | None:
+    """Returns 16 hexadecimal digits of the SHA-256 of the code of functions and classes that are not of this package; None: all are.
+
+    It is that of the files in which they are defined, or of their byte code where there is no file, as in a notebook.
+    """
+    parts = [part for one in objects for part in _parts(one)]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16] if parts else None
+
+
+def _parts(one) -> Iterator[bytes]:
+    function = one
+    while isinstance(function, functools.partial):
+        function = function.func
+    if function is None or _in_package(function):
+        return
+    if function is not one:
+        yield repr((one.args, sorted(one.keywords.items()))).encode()
+    if isinstance(function, type):
+        for parent in itertools.takewhile(lambda parent: not _in_package(parent), function.__mro__[1:-1]):
+            yield from _parts(parent)
+    try:
+        file = inspect.getsourcefile(function) or ""
+    except TypeError:  # a class of a notebook, or built in
+        file = ""
+    if os.path.isfile(file):
+        with open(file, "rb") as opened:
+            yield opened.read()
+    elif isinstance(function, type):
+        for name, value in sorted(vars(function).items()):
+            if isinstance(value, types.FunctionType):
+                yield from _parts(value)
+            elif not name.startswith("__"):
+                yield f"{name}={value!r}".encode()
+    elif isinstance(function, types.FunctionType):
+        values = [cell.cell_contents for cell in function.__closure__ or ()]
+        simple = [value for value in values if isinstance(value, int | float | str | tuple)]
+        yield from _byte_code(function.__code__)
+        yield repr([function.__defaults__, function.__kwdefaults__, *simple]).encode()
+
+
+def _in_package(one):
+    return (getattr(one, "__module__", None) or "").partition(".")[0] == _PACKAGE
+
+
+def _byte_code(code: types.CodeType) -> Iterator[bytes]:
+    yield code.co_code
+    yield repr((code.co_names, [value for value in code.co_consts if not isinstance(value, types.CodeType)])).encode()
+    for value in code.co_consts:
+        if isinstance(value, types.CodeType):
+            yield from _byte_code(value)
