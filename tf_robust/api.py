@@ -43,8 +43,8 @@ from tf_robust.saved_models.formats.keras_files import compile_like
 from tf_robust.saved_models.loading import ModelInterface
 from tf_robust.saved_models.zoo import load
 from tf_robust.utils.errors import unknown
+from tf_robust.utils.files import is_url
 from tf_robust.utils.hyperparameters import parameters, read
-from tf_robust.utils.paths import is_url
 from tf_robust.utils.progress import print_note
 
 __all__ = [

@@ -13,7 +13,7 @@ from PIL import Image
 from tests.rounding import assert_equal_levels
 from tf_robust import corrupted_datasets, corruptions, data, evaluation, metrics
 from tf_robust.evaluation import scoring
-from tf_robust.utils import arrays
+from tf_robust.utils import files
 
 EvalConfig = evaluation.EvalConfig
 
@@ -139,7 +139,7 @@ def corrupted_records(random, count=50):
             "count": count,
             "correct": int(bits.sum()),
             "rms_calibration_error": s / 10,
-            "which": arrays.encoded(np.packbits(bits)),
+            "which": files.encoded(np.packbits(bits)),
         }
         for (name, s), bits in which.items()
     ]

@@ -12,7 +12,7 @@ from tf_robust.configs import DataConfig
 from tf_robust.data import splits
 from tf_robust.saved_models.embeddings import with_embedding
 from tf_robust.saved_models.loading import ModelInterface, classifier_of
-from tf_robust.utils.arrays import decoded
+from tf_robust.utils.files import decoded
 
 
 def _others(count=40):

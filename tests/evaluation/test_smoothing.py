@@ -9,7 +9,7 @@ from tests.attacks.oracles import SHAPE, Linear, sample_images
 from tf_robust import data, evaluation, report
 from tf_robust.evaluation import smoothing
 from tf_robust.report import model_figures
-from tf_robust.utils.arrays import decoded
+from tf_robust.utils.files import decoded
 
 SIGMA = 0.2
 SETTINGS = {

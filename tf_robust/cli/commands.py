@@ -43,11 +43,10 @@ from tf_robust.saved_models.card_files import training_data
 from tf_robust.saved_models.formats import files
 from tf_robust.training import distribution, loop
 from tf_robust.utils.errors import FAILED, INTERRUPTED, WRONG_INPUT, RunFailed, exit_with, message_of, unknown
-from tf_robust.utils.files import read_json, write_json
+from tf_robust.utils.files import is_url, read_json, write_json
 from tf_robust.utils.hyperparameters import arguments_of as keyword_arguments
 from tf_robust.utils.hyperparameters import text_of
 from tf_robust.utils.locks import WorkdirLocked
-from tf_robust.utils.paths import is_url
 from tf_robust.utils.progress import print_note
 
 _OF_COMMAND = (

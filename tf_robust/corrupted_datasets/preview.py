@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from tf_robust.corrupted_datasets.reader import open_corrupted
 from tf_robust.metrics import SEVERITIES
-from tf_robust.utils.plotting import save
+from tf_robust.utils.files import save_figure
 
 _INCHES = 0.9  # the side of an image
 
@@ -41,7 +41,7 @@ def draw(path: str, folder: str, names: Sequence[str], clean: np.ndarray, title:
     axes.xaxis.set_label_position("top")
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.spines[:].set_visible(False)
-    return save(figure, path)
+    return save_figure(figure, path)
 
 
 def _first(folder, name, severity):

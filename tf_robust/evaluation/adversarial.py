@@ -21,7 +21,7 @@ from tf_robust.models.outputs import checked_logits
 from tf_robust.ops import image_ops
 from tf_robust.ops.draws import Draws
 from tf_robust.utils import progress
-from tf_robust.utils.arrays import decoded, encoded
+from tf_robust.utils.files import decoded, encoded
 
 PGD_STEPS, PGD_STARTS = 40, 2
 AUTOATTACK_CARD = {

@@ -10,7 +10,7 @@ from tf_robust.evaluation.evaluation_set import EvaluationSet, ScoreSet
 from tf_robust.models.outputs import checked_logits
 from tf_robust.ops import image_ops
 from tf_robust.utils import progress
-from tf_robust.utils.arrays import decoded, encoded
+from tf_robust.utils.files import decoded, encoded
 
 _CALLS = 5  # with the same images, to notice random outputs
 _RANDOM = 1e-4  # relative difference of the logits of two calls

@@ -21,7 +21,7 @@ from tf_robust.evaluation.metric_table import METRICS
 from tf_robust.evaluation.metric_value import MetricValue, parse_metric
 from tf_robust.evaluation.scoring import collect, correctness, score_set
 from tf_robust.ops import philox
-from tf_robust.utils.arrays import decoded, encoded
+from tf_robust.utils.files import decoded, encoded
 
 SET = "confidence"  # name of the set that is fitted on
 BINS = scipy.special.expit(np.linspace(-4, 16, 81))  # edges of confidences, for reliability and risk of many sets at once

@@ -13,7 +13,7 @@ from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.metric_value import MetricValue, parse_metric
 from tf_robust.evaluation.scoring import masked_logits
 from tf_robust.saved_models.loading import Classifier
-from tf_robust.utils.arrays import decoded, encoded
+from tf_robust.utils.files import decoded, encoded
 
 KNOWN = 10_000  # training images whose embeddings are known
 NEIGHBORS = 0.001  # k as a fraction of them: 50 of 50,000 and 10 of 12,800 in Sun et al.

@@ -13,7 +13,7 @@ from tf_robust.evaluation import adversarial, card, smoothing
 from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES, parse_metric
 from tf_robust.evaluation.recording import per_image_folder, read_records, record_key, shards_module
 from tf_robust.evaluation.scoring import confidences, correctness
-from tf_robust.utils.arrays import decoded
+from tf_robust.utils.files import decoded
 
 MIN_FOR_RMS = 500  # images, five bins of the RMS calibration error: with fewer it has no interval
 OTHER_ORDER = " in another order"  # end of a digest of images

@@ -22,7 +22,7 @@ from tf_robust.data.source import digest
 from tf_robust.evaluation import set_locks, smoothing, utility
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.scoring import masked, score_set
-from tf_robust.utils.arrays import decoded
+from tf_robust.utils.files import decoded
 
 PER_IMAGE = "per_image"  # folder of the results of each image, next to the records
 WARNING, WAITING = "  Warning:", "  Waiting"  # beginnings of lines of the log

@@ -15,7 +15,7 @@ from tf_robust.evaluation.metric_value import parse_metric
 from tf_robust.models.outputs import checked_logits
 from tf_robust.ops import image_ops
 from tf_robust.utils import progress
-from tf_robust.utils.arrays import decoded, encoded
+from tf_robust.utils.files import decoded, encoded
 
 
 def score_set(predict: Predict, evaluation_set: EvaluationSet, further: Callable[[np.ndarray, np.ndarray], dict] | None = None) -> dict:

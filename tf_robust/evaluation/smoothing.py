@@ -19,7 +19,7 @@ from tf_robust.models.outputs import checked_logits
 from tf_robust.ops import image_ops
 from tf_robust.ops.draws import Draws
 from tf_robust.utils import progress
-from tf_robust.utils.arrays import decoded, encoded
+from tf_robust.utils.files import decoded, encoded
 
 PGD_STEPS, PGD_SAMPLES = 20, 16  # steps of the attack, and noisy copies over which its gradient is averaged
 MAX_VOTES = 1000  # noisy copies by which an attacked image is classified

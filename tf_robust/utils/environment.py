@@ -23,11 +23,7 @@ def thread_count() -> int:
 
 
 def has_bfloat16(path: str = "/proc/cpuinfo") -> bool | None:
-    """Returns whether the CPU has instructions for bfloat16; None: unknown, on other systems than Linux.
-
-    Args:
-        path: of the file in which Linux describes the CPU.
-    """
+    """Returns whether the CPU has instructions for bfloat16; None: unknown, on other systems than Linux."""
     if not os.path.exists(path):
         return None
     with open(path, encoding="utf-8") as file:
@@ -35,11 +31,7 @@ def has_bfloat16(path: str = "/proc/cpuinfo") -> bool | None:
 
 
 def cpu_model(path: str = "/proc/cpuinfo") -> str:
-    """Returns the CPU's model name and, where a name covers several generations, its family and model numbers.
-
-    Args:
-        path: of the file in which Linux describes the CPU.
-    """
+    """Returns the CPU's model name and, where a name covers several generations, its family and model numbers."""
     name = _field(path, "model name") or platform.processor() or platform.machine()
     family, number = (_field(path, field) for field in ("cpu family", "model\t"))
     return f"{name} (family {family}, model {number})" if family else name
