@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tf_robust import corruptions, evaluation, metrics
-from tf_robust.evaluation import per_image
+from tf_robust.evaluation import recording
 from tf_robust.report import comparison
 from tf_robust.utils.files import write_json
 
@@ -63,12 +63,12 @@ def measured(source, tmp_path, monkeypatch):
 def test_few_images_have_no_interval_of_the_rms_calibration_error(measured, tmp_path, monkeypatch):
     reader, evaluated = evaluation.PerImage(lambda _: str(tmp_path / "xe")), measured("xe", 0.45)
     assert reader(evaluated, "calibration/rms") is None and reader(evaluated, "calibration/ece")
-    monkeypatch.setattr(per_image, "MIN_FOR_RMS", 60)
+    monkeypatch.setattr(recording, "MIN_FOR_RMS", 60)
     assert reader(evaluated, "calibration/rms")
 
 
 def test_means_of_per_image_values_equal_the_metrics(measured, tmp_path, monkeypatch):
-    monkeypatch.setattr(per_image, "MIN_FOR_RMS", 60)
+    monkeypatch.setattr(recording, "MIN_FOR_RMS", 60)
     evaluated = measured("xe", 0.45)
     reader = evaluation.PerImage(lambda _: str(tmp_path / "xe"))
     kinds = {}

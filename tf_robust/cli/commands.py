@@ -20,8 +20,7 @@ from tf_robust.cli.flags import FLAGS_HOME, Options, arguments_of, expanded, las
 from tf_robust.cli.reporting import DATA_FLAGS, LOCATION_FLAGS, complete_and_report, flags_of, print_commands, report
 from tf_robust.configs import DataConfig
 from tf_robust.data import service
-from tf_robust.evaluation.default_split import with_default_split
-from tf_robust.evaluation.evaluation_data import EvaluationData
+from tf_robust.evaluation.evaluation_data import EvaluationData, with_default_split
 from tf_robust.export import exporter, formats
 from tf_robust.hardening import delivery
 from tf_robust.hardening import harden as hardening

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import shutil
+import typing
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -41,7 +42,7 @@ class Job:
         self.layout = LAYOUTS[writer_config.dataset_format](folder, self.plan)
         self._generate = Generator(source, corruption_config, as_files=as_files)
         self._card_path = os.path.join(folder, "card.json")
-        self.card = {
+        self.card: dict[str, typing.Any] = {
             "layout": writer_config.dataset_format,
             "data": {
                 "name": source.name.rstrip("/").split("/")[-1],

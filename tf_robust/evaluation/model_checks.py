@@ -1,21 +1,19 @@
-"""Checks that a loaded model suits the data it is evaluated on; possible mismatches are printed as notes."""
+"""Checks that a loaded model, or a surrogate, suits the data it is evaluated on; possible mismatches are printed as notes."""
 
 import dataclasses
-import filecmp
 import itertools
 import os
-import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from tf_robust import data, evaluation
-from tf_robust.configs import DataConfig
 from tf_robust.data.class_mask import IMAGENET_CLASSES
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_order
-from tf_robust.saved_models import batch_check, card_files, input_check
+from tf_robust.saved_models import batch_check, card_files, input_check, loading
 from tf_robust.saved_models.loading import Classifier
 from tf_robust.utils.progress import print_note
 
@@ -49,112 +47,12 @@ def with_label_set_of_card(predict: Classifier, source: Source) -> Source:
     return data.declared(source, label_set)
 
 
-def with_validation_of_card(card: Mapping[str, typing.Any], path: str, config: DataConfig) -> DataConfig:
-    """Returns a configuration whose validation (and, of data without splits, test) images a model was not trained on, by its card.
-
-    A `validation_fraction` of 0 becomes that of the training, which is printed. Models of other data, without such a card, or of data with
-    a validation split of their own are not concerned.
-
-    Args:
-        card: of the model.
-        path: of the model, for messages.
-        config: names the data.
-
-    Raises:
-        ValueError: the model was trained on some of these images.
-    """
-    held_out = fraction_not_trained_on(card, config.data)
-    if held_out is None or data.has_splits(config.data) and data.has_validation(config.data, config.data_dir or None):
-        return config
-    if not held_out:
-        raise ValueError(
-            f"Expected validation images of {config.data} that {path} was not trained on. Received: a model that was trained on "
-            "all training images (validation_fraction=0 in its card). Try: other data, or train it with validation_fraction=0.1"
-        )
-    check_unchanged(card, path, config)
-    if config.validation_fraction > held_out:
-        raise ValueError(
-            f"Expected validation_fraction <= {held_out:g}, that of the training of {path}, which was trained on the other "
-            f"images. Received: {config.validation_fraction:g}. Try: leave out validation_fraction"
-        )
-    if config.validation_fraction:
-        return config
-    print_note(f"validation_fraction={held_out:g}, from the card of {path}: images that it was not trained on.")
-    return dataclasses.replace(config, validation_fraction=held_out)
-
-
-def check_unchanged(card: Mapping[str, typing.Any], path: str, config: DataConfig) -> None:
-    """Checks that data without splits have the images of a model's training, by its card: otherwise their splits are others.
-
-    Args:
-        card: of the model.
-        path: of the model, for messages.
-        config: names the data.
-
-    Raises:
-        ValueError: they have changed.
-    """
-    described = [one["division"] for one in trainings_on(card, config.data) if isinstance(one.get("division"), dict)]
-    if not described or data.has_splits(config.data):
-        return
-    now = data.describe_division(config.data, data_range=config.data_range)
-    changed = [one for one in described if one != now]
-    if changed:
-        before = changed[0]
-        count = f"{now['images']} instead of {before.get('images')}" if now["images"] != before.get("images") else "with other labels"
-        raise ValueError(
-            f"Expected the images of {config.data} with which {path} was trained: of changed images, it is not known which ones it was "
-            f"trained on. Received: images that have changed since ({count}). Try: keep new images in a folder or file of their own"
-        )
-
-
-def fraction_not_trained_on(card: Mapping[str, typing.Any], name: str) -> float | None:
-    """Returns the fraction of a data set that was held out in the training of a model, by its card; None: other data, or not known."""
-    fractions = [one.get("validation_fraction") for one in trainings_on(card, name)]
-    return min((data.held_out_fraction(name, fraction) for fraction in fractions if fraction is not None), default=None)
-
-
-def trainings_on(card: Mapping[str, typing.Any], name: str) -> list[dict[str, typing.Any]]:
-    """Returns the trainings of a model on a data set, as `card_files.trainings`."""
-    return [one for one in card_files.trainings(card) if is_same_data(one["data"], name)]
-
-
-def is_same_data(name: str, other: str) -> bool:
-    """Returns whether two names are those of one data set: of files, paths that end alike, if both exist with the same content."""
-    paths = [one.partition(":")[2] if data.kind_of(one).has_path else "" for one in (name, other)]
-    if not all(paths):
-        return not any(paths) and name.partition(":")[0] == other.partition(":")[0]
-    first, second = (os.path.normpath(os.path.expanduser(path)) for path in paths)
-    if os.path.basename(first) != os.path.basename(second):
-        return False
-    return not (os.path.exists(first) and os.path.exists(second)) or _have_same_content(first, second)
-
-
-def _have_same_content(first, second):
-    """Whether two files, or the names and sizes of the files in two folders, are the same."""
-    if os.path.samefile(first, second):
-        return True
-    if os.path.isfile(first) and os.path.isfile(second):
-        return filecmp.cmp(first, second, shallow=False)
-    return os.path.isdir(first) and os.path.isdir(second) and _sizes(first) == _sizes(second)
-
-
-def _sizes(folder):
-    """{path within a folder: size in bytes} of its files."""
-    paths = (os.path.join(place, file) for place, _, files in os.walk(folder) for file in files)
-    return {os.path.relpath(path, folder): os.path.getsize(path) for path in paths}
-
-
 def _in_folders(source):
     return data.kind_of(source.name).class_folders
 
 
 def check_model_suits(predict: Classifier, source: Source) -> None:
-    """Checks that a model takes the images of a source and has its classes; class names that its card does not have are only noted.
-
-    Raises:
-        ValueError: another image shape or number of classes, or another order of the classes than in the card.
-    """
+    """Checks that a model takes the images of a source and has its classes, in the order of its card; other class names are only noted."""
     predict.check_images_match(source.image_shape)
     if predict.num_classes:
         _check_classes(predict, source, predict.num_classes)
@@ -180,12 +78,7 @@ def _check_order_of_card(path, names, source):
 
 
 def note_classes(source: Source, num_classes: int) -> None:
-    """Prints a note if only some of a model's classes compete, or if the data have mapped labels of only some of them.
-
-    Args:
-        source: images to evaluate on.
-        num_classes: of the model.
-    """
+    """Prints a note if only some of a model's classes compete, or if the data have mapped labels of only some of them."""
     if source.class_mask and len(source.class_mask) < num_classes:
         count = f"{len(source.class_mask):,} of the model's {num_classes:,} classes"
         print_note(f"only {count} compete in {source.name}: the other outputs are ignored.")
@@ -200,13 +93,6 @@ def check_columns(predict: Classifier, source: Source) -> None:
     """Checks the number of classes of a model that shows it only in its predictions, if the source has class names.
 
     Names are numbered by those that occur, so that a class without images would shift the others.
-
-    Args:
-        predict: the model, which returns logits.
-        source: of images that suit it.
-
-    Raises:
-        ValueError: another number of classes.
     """
     if not predict.num_classes and source.class_names != tuple(map(str, range(source.num_classes))):
         _check_classes(predict, source, predict(evaluation.first_images(source, 1)[0]).shape[1])
@@ -244,9 +130,7 @@ def with_known_outputs(predict: Classifier, source: Source) -> Classifier:
 def with_checked_batches(predict: Classifier, images: np.ndarray) -> Classifier:
     """Returns a model with `batch_dependence`, and prints a note if its outputs depend on the other images of a batch.
 
-    Args:
-        predict: the model.
-        images: float32 [N, H, W, C] in [0, 1], of which the first are compared.
+    Compared are the first of some images, float32 [N, H, W, C] in [0, 1].
     """
     predict.batch_dependence = batch_check.batch_dependence(predict, images)
     if note := batch_check.describe(predict):
@@ -257,15 +141,8 @@ def with_checked_batches(predict: Classifier, images: np.ndarray) -> Classifier:
 def with_checked_inputs(predict: Classifier, source: Source) -> Classifier:
     """Checks the pixel scale and the class order of a model that this package did not export; see `input_check`.
 
-    Args:
-        predict: the model.
-        source: labelled images, which suit the model.
-
-    Returns:
-        The model, with the pixel scale that fits best in place of `input_range="auto"`.
-
-    Raises:
-        ValueError: another pixel scale or order of the classes clearly fits better; "auto" without the check.
+    Returns the model, with the pixel scale that fits best in place of `input_range="auto"`. ValueError: another pixel scale or order of the
+    classes clearly fits better; "auto" without the check.
     """
     if unchecked := _unchecked(predict):
         return unchecked
@@ -284,19 +161,7 @@ def with_checked_inputs(predict: Classifier, source: Source) -> Classifier:
 
 
 def with_fitting_range(predict: Classifier, images: np.ndarray, labels: np.ndarray) -> Classifier:
-    """Checks the pixel scale of a model that this package did not export.
-
-    Args:
-        predict: the model.
-        images: float32 [N, H, W, C] in [0, 1].
-        labels: int [N], columns of the logits.
-
-    Returns:
-        The model, with the pixel scale that fits best in place of `input_range="auto"`.
-
-    Raises:
-        ValueError: another pixel scale clearly fits better; "auto" without the check.
-    """
+    """Checks the pixel scale of a model as `with_checked_inputs`, on images, float32 [N, H, W, C] in [0, 1], and labels, int [N]."""
     if unchecked := _unchecked(predict):
         return unchecked
     checked = input_check.with_fitting_range(predict, images[:CHECKED_IMAGES], labels[:CHECKED_IMAGES], print_note)
@@ -317,11 +182,9 @@ def _unchecked(predict):
 
 
 def with_possible_attacks(eval_config: evaluation.EvalConfig, predict: Classifier, source: Source) -> evaluation.EvalConfig:
-    """Returns an evaluation whose attacks the model permits: if it has no gradients, Square alone in place of AutoAttack, and none of the
-    smoothed model.
+    """Returns an evaluation whose attacks the model permits: without gradients Square in place of AutoAttack, none of the smoothed model.
 
-    Raises:
-        ValueError: it has no gradients, and other attacks or attack curves were chosen.
+    Other attacks and attack curves raise ValueError for a model without gradients.
     """
     chosen = {*eval_config.evaluations}
     if not chosen & {"adversarial", "attack_curves", "certified"} or predict.has_gradients(source.image_shape):
@@ -352,3 +215,47 @@ def _check_attacks(eval_config, predict):
             f"Expected a model with gradients for {', '.join(needs)}. Received: {predict.path}, {predict.why_no_gradients()}; "
             "or attack=square, which needs none, and no attack_curves"
         )
+
+
+def load_surrogate(
+    model: loading.Classifier | str | os.PathLike | keras.Model | Callable, source: Source, trust: bool = False
+) -> loading.Classifier:
+    """Returns a surrogate, a differentiable model on which attacks are computed that another model is then evaluated on.
+
+    Its interface is found, unless it is known: probabilities are recognized by their sums, the pixel scale is that of its card or the one
+    with which it classifies most images correctly, and images are resized to its input size in front of it. `trust`: run the Python code
+    in a Keras file.
+    """
+    if isinstance(model, loading.Classifier):
+        return _checked(model, source)
+    interface = loading.ModelInterface(input_range="auto", trust=trust)
+    size = loading.image_size_of(_load(model, interface))
+    if size and size != tuple(source.image_shape[:2]) and size[0] == size[1]:
+        interface = dataclasses.replace(interface, input_size=size[0])
+    return _checked(_load(model, interface), source)
+
+
+def _checked(surrogate, source):
+    """A surrogate with the interface that suits it, if it has gradients and takes these images."""
+    surrogate.check_images_match(source.image_shape)
+    if surrogate.num_classes and not source.has_columns_of(surrogate.num_classes):
+        raise ValueError(
+            f"Expected a surrogate with the {source.num_classes} classes of {source.name}. Received: {surrogate.path} with "
+            f"{surrogate.num_classes} classes"
+        )
+    if not surrogate.has_gradients(source.image_shape):
+        raise ValueError(f"Expected a surrogate with gradients. Received: {surrogate.path}, {surrogate.why_no_gradients()}")
+    images, labels = evaluation.first_images(source, IMAGES_FOR_OUTPUTS)
+    scaled = with_checked_inputs(with_checked_batches(surrogate.with_known_outputs(images), images), source)
+    accuracy = float((scaled(images).numpy().argmax(axis=1) == labels).mean())
+    print_note(
+        f"attacks are transferred from {scaled.path} (input_range={scaled.interface.input_range}, outputs={scaled.interface.outputs}), "
+        f"which classifies {accuracy:.0%} of {len(labels)} images correctly."
+    )
+    return scaled
+
+
+def _load(model, interface):
+    if isinstance(model, (str, os.PathLike)):
+        return loading.load_classifier(model, interface)
+    return loading.classifier_of(model, interface)

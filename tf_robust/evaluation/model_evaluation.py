@@ -13,20 +13,18 @@ from tf_robust import evaluation
 from tf_robust.configs.train import UNRECORDED_FLAGS
 from tf_robust.data import WHOLE, has_splits
 from tf_robust.data.source import Source
-from tf_robust.evaluation.default_split import print_default_split, with_default_split
-from tf_robust.evaluation.evaluation_data import EvaluationData
+from tf_robust.evaluation.evaluation_data import EvaluationData, print_default_split, with_default_split, with_validation_of_card
 from tf_robust.evaluation.model_checks import (
     check_columns,
     check_model_suits,
+    load_surrogate,
     note_classes,
     with_checked_inputs,
     with_known_outputs,
     with_label_set_of_card,
     with_output_check,
     with_possible_attacks,
-    with_validation_of_card,
 )
-from tf_robust.evaluation.surrogates import load_surrogate
 from tf_robust.saved_models import loading
 from tf_robust.saved_models.adaptation import with_batch_statistics
 from tf_robust.saved_models.embeddings import with_embedding
@@ -199,8 +197,8 @@ def _surrogate(data, classifier, source):
 
 def _in_order(source, shifts, order):
     """The images in the order of an adaptation."""
-    shifts = [dataclasses.replace(shift, source=evaluation.adaptation.ordered(shift.source, order)) for shift in shifts]
-    return evaluation.adaptation.ordered(source, order), shifts
+    shifts = [dataclasses.replace(shift, source=evaluation.order_for_adaptation(shift.source, order)) for shift in shifts]
+    return evaluation.order_for_adaptation(source, order), shifts
 
 
 def _named(metrics, data):
