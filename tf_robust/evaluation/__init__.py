@@ -19,7 +19,6 @@ from tf_robust.evaluation.evaluation_set import (
     EvaluationSet,
     batch_size_of,
     first_images,
-    order_for_adaptation,
     stratified_images,
 )
 from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES, MetricValue, parse_metric

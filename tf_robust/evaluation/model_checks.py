@@ -58,23 +58,19 @@ def check_model_suits(predict: Classifier, source: Source) -> None:
         _check_classes(predict, source, predict.num_classes)
     names = predict.card.get("classes")  # cards of other programs may have any type
     if names and isinstance(names, list) and not source.label_columns and names != list(source.class_names):
-        _check_order_of_card(predict.path, names, source)
+        columns = {name: column for column, name in enumerate(names) if isinstance(name, str)}
+        for column, name in enumerate(source.class_names):
+            if columns.get(name, column) != column:
+                raise ValueError(
+                    f"Expected the class {name!r} in column {columns[name]}, as the card of {predict.path} says. Received: column {column} "
+                    f"in {source.name}. Try: a label_map with the columns of the card, or none"
+                )
         differing = [pair for pair in itertools.zip_longest(names, source.class_names) if pair[0] != pair[1]]
         print(
             f"  Note: the class names of the model and of {source.name} differ: {len(differing)} differ, the first "
             f"{differing[0][0]!r} and {differing[0][1]!r}.",
             flush=True,
         )
-
-
-def _check_order_of_card(path, names, source):
-    columns = {name: column for column, name in enumerate(names) if isinstance(name, str)}
-    for column, name in enumerate(source.class_names):
-        if columns.get(name, column) != column:
-            raise ValueError(
-                f"Expected the class {name!r} in column {columns[name]}, as the card of {path} says. Received: column {column} in "
-                f"{source.name}. Try: a label_map with the columns of the card, or none"
-            )
 
 
 def note_classes(source: Source, num_classes: int) -> None:
@@ -112,8 +108,7 @@ def _check_classes(predict, source, num_classes):
 
 
 def with_known_outputs(predict: Classifier, source: Source) -> Classifier:
-    """Returns a model with logits or probabilities for `outputs="auto"`, inferred from its outputs on the first images of a source, and
-    checked by `with_checked_batches`."""
+    """Returns a model with logits or probabilities for `outputs="auto"`, by its outputs on the first images; see `with_checked_batches`."""
     images = evaluation.first_images(source, IMAGES_FOR_OUTPUTS)[0]
     known = with_checked_batches(predict.with_known_outputs(images), images)
     if known.has_one_output:
@@ -189,32 +184,23 @@ def with_possible_attacks(eval_config: evaluation.EvalConfig, predict: Classifie
     chosen = {*eval_config.evaluations}
     if not chosen & {"adversarial", "attack_curves", "certified"} or predict.has_gradients(source.image_shape):
         return eval_config
-    _check_attacks(eval_config, predict)
-    if "certified" in chosen and eval_config.smoothing_attack:
-        print_note(f"{_without_gradients(predict)}: it is certified, but not attacked (smoothing_attack=false).")
-        eval_config = dataclasses.replace(eval_config, smoothing_attack=False)
-    if "adversarial" not in chosen or eval_config.attack == ("square",):
-        return eval_config
-    transferred = f", and by attacks transferred from {eval_config.surrogate}" if eval_config.surrogate else ""
-    print_note(f"{_without_gradients(predict)}: it is attacked by Square alone (attack=square){transferred}.")
-    return dataclasses.replace(eval_config, attack=("square",))
-
-
-def _without_gradients(predict):
-    cause = ", as its input is uint8" if predict.takes_uint8 else ""
-    return f"{predict.path} has no gradients{cause}"
-
-
-def _check_attacks(eval_config, predict):
-    """Raises ValueError for attacks that a model without gradients does not permit; AutoAttack alone is replaced by its last member."""
-    needs = [f"attack={name}" for name in eval_config.attack if name != "square"] if eval_config.attack != ("autoattack",) else []
-    needs = needs if "adversarial" in eval_config.evaluations else []
-    needs += ["evaluations=attack_curves"] if "attack_curves" in eval_config.evaluations else []
+    needs = ["evaluations=attack_curves"] if "attack_curves" in chosen else []
+    if "adversarial" in chosen and eval_config.attack != ("autoattack",):
+        needs = [*(f"attack={name}" for name in eval_config.attack if name != "square"), *needs]
     if needs:
         raise ValueError(
             f"Expected a model with gradients for {', '.join(needs)}. Received: {predict.path}, {predict.why_no_gradients()}; "
             "or attack=square, which needs none, and no attack_curves"
         )
+    without_gradients = f"{predict.path} has no gradients{', as its input is uint8' if predict.takes_uint8 else ''}"
+    if "certified" in chosen and eval_config.smoothing_attack:
+        print_note(f"{without_gradients}: it is certified, but not attacked (smoothing_attack=false).")
+        eval_config = dataclasses.replace(eval_config, smoothing_attack=False)
+    if "adversarial" not in chosen or eval_config.attack == ("square",):
+        return eval_config
+    transferred = f", and by attacks transferred from {eval_config.surrogate}" if eval_config.surrogate else ""
+    print_note(f"{without_gradients}: it is attacked by Square alone (attack=square){transferred}.")
+    return dataclasses.replace(eval_config, attack=("square",))
 
 
 def load_surrogate(
@@ -227,16 +213,14 @@ def load_surrogate(
     in a Keras file.
     """
     if isinstance(model, loading.Classifier):
-        return _checked(model, source)
-    interface = loading.ModelInterface(input_range="auto", trust=trust)
-    size = loading.image_size_of(_load(model, interface))
-    if size and size != tuple(source.image_shape[:2]) and size[0] == size[1]:
-        interface = dataclasses.replace(interface, input_size=size[0])
-    return _checked(_load(model, interface), source)
-
-
-def _checked(surrogate, source):
-    """A surrogate with the interface that suits it, if it has gradients and takes these images."""
+        surrogate = model
+    else:
+        load = loading.load_classifier if isinstance(model, (str, os.PathLike)) else loading.classifier_of
+        interface = loading.ModelInterface(input_range="auto", trust=trust)
+        size = loading.image_size_of(load(model, interface))
+        if size and size != tuple(source.image_shape[:2]) and size[0] == size[1]:
+            interface = dataclasses.replace(interface, input_size=size[0])
+        surrogate = load(model, interface)
     surrogate.check_images_match(source.image_shape)
     if surrogate.num_classes and not source.has_columns_of(surrogate.num_classes):
         raise ValueError(
@@ -253,9 +237,3 @@ def _checked(surrogate, source):
         f"which classifies {accuracy:.0%} of {len(labels)} images correctly."
     )
     return scaled
-
-
-def _load(model, interface):
-    if isinstance(model, (str, os.PathLike)):
-        return loading.load_classifier(model, interface)
-    return loading.classifier_of(model, interface)

@@ -279,7 +279,7 @@ class PerImage:
         if not weights or not evaluation.get("card") or "model_digest" not in evaluation:
             return None
         own = self._records(evaluation)
-        images = record_key(card.dependencies(None, None, evaluation["card"], str(name)))
+        order = ""
         if name.entry.metric.per_image:
             values = _clean_values(own, name)
         elif name.family == "certified":
@@ -288,9 +288,10 @@ class PerImage:
             values = _minimum_norm_values(evaluation, own, name)
         else:
             values = _weighted_values(own, weights)
-            if values is not None and any(own[name].get("order") for name in weights):
-                images += OTHER_ORDER
-        return None if values is None else (images, values)
+            order = OTHER_ORDER if values is not None and any(own[one].get("order") for one in weights) else ""
+        if values is None:
+            return None
+        return record_key(card.dependencies(None, None, evaluation["card"], str(name))) + order, values
 
     def _records(self, evaluation):
         """Returns {set: record} for the records of this evaluation."""

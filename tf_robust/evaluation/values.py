@@ -52,9 +52,17 @@ def metrics_of(records: list[dict], eval_config: EvalConfig, imagenet: bool = Fa
     ]
     for _, record in by_kind.get("certified", []):
         values += _certified_metrics(record, eval_config.certified_radii)
-    distances = by_kind.get("distances", [])
-    values += _minimum_norm_metrics(distances, eval_config.attack_radii) + _distance_metrics(distances)
-    return values + _check_metrics(by_kind.get("checks", []))
+    values += _distance_metrics(by_kind.get("distances", []), eval_config.attack_radii)
+    checks = by_kind.get("checks", [])
+    values += [
+        MetricValue("checks", f"{name.name}/{attack}", value=value, count=record["count"])
+        for name, record in checks
+        for attack, value in record["accuracies"].items()
+    ]
+    if checks:
+        failed = sum(len(record["failed"]) for _, record in checks)
+        values.append(MetricValue("checks", "failed", value=failed, count=checks[0][1]["count"]))
+    return values
 
 
 def _accuracy_metrics(accuracies, clean, evaluations):
@@ -134,20 +142,17 @@ def _flip_metrics(sequences_and_records, sequences, imagenet):
     return values + [of_name(name, value) for name, value in probabilities.items()]
 
 
-def _minimum_norm_metrics(distances, threats):
-    """Accuracies under all attacks that search for the smallest perturbation in the norm of a threat."""
+def _distance_metrics(distances, threats):
+    """Accuracies under all attacks that search for the smallest perturbation in the norm of a threat.
+
+    Then the median sizes of these perturbations, where at least half of the images have one.
+    """
     values = []
     for threat in threats:
         norm, radius = parse_threat(threat)
         if own := [record for name, record in distances if parse_curve(name.name)[1] == norm]:
             correct = adversarial.correct_at(own, radius)
             values.append(MetricValue("attack_curves", threat).with_accuracy(int(correct.sum()), len(correct)))
-    return values
-
-
-def _distance_metrics(distances):
-    """Returns the median sizes of the smallest perturbations, where at least half of the images have one."""
-    values = []
     for name, record in distances:
         median, low, high, count = adversarial.median_interval(record)
         if np.isfinite(median):
@@ -167,19 +172,6 @@ def _certified_metrics(record, radii):
         MetricValue("certified", "mean_radius", value=float(smoothing.radii_of(record).mean()), count=record["count"]),
         MetricValue("certified", "abstained").with_accuracy(record["abstained"], record["count"]),
     ]
-
-
-def _check_metrics(checks):
-    """The accuracies of the attacks' checks, and how many checks failed."""
-    values = [
-        MetricValue("checks", f"{name.name}/{attack}", value=value, count=record["count"])
-        for name, record in checks
-        for attack, value in record["accuracies"].items()
-    ]
-    if checks:
-        failed = sum(len(record["failed"]) for _, record in checks)
-        values.append(MetricValue("checks", "failed", value=failed, count=checks[0][1]["count"]))
-    return values
 
 
 def slice_values(source: Source, correct: np.ndarray, column: str) -> list[MetricValue]:

@@ -30,20 +30,16 @@ def has_bfloat16(path: str = "/proc/cpuinfo") -> bool | None:
         return bool({"avx512_bf16", "amx_bf16", "bf16"} & set(file.read().split()))
 
 
-def cpu_model(path: str = "/proc/cpuinfo") -> str:
+def cpu_model() -> str:
     """Returns the CPU's model name and, where a name covers several generations, its family and model numbers."""
-    name = _field(path, "model name") or platform.processor() or platform.machine()
-    family, number = (_field(path, field) for field in ("cpu family", "model\t"))
-    return f"{name} (family {family}, model {number})" if family else name
-
-
-def _field(path, name):
-    """Returns the first value of a name in a file of lines `name: value`; empty if there is none."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            return next((line.split(":", 1)[1].strip() for line in file if line.startswith(name)), "")
-    except OSError:
-        return ""
+    fields: dict[str, str] = {}
+    if os.path.exists("/proc/cpuinfo"):  # Linux
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for name, _, value in (line.partition(":") for line in file):
+                fields.setdefault(name.strip(), value.strip())
+    model = fields.get("model name") or platform.processor() or platform.machine()
+    family = fields.get("cpu family")
+    return f"{model} (family {family}, model {fields.get('model', '')})" if family else model
 
 
 def version(package: str) -> str:

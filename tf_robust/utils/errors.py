@@ -52,19 +52,14 @@ def message_of(error: BaseException) -> str:
     """
     text = str(error)
     if isinstance(error, OSError) and error.errno and error.strerror == os.strerror(error.errno):
-        return _advised(error)
+        message = ": ".join(str(part) for part in (error.strerror, error.filename) if part)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return f"{message}. {FULL}"
+        return f"{message}. Try: change that, or use another path (--workdir for output)" if error.filename else message
     asserted = re.search(r"assertion failed: \[(Expected .*?)\]\n", text, re.DOTALL)
     if asserted:
         return asserted.group(1)
     return text.rsplit("\n    ValueError: ", 1)[-1].strip() if text.startswith("in user code:") else text
-
-
-def _advised(error: OSError) -> str:
-    """The system's message, the file, and what to do."""
-    message = ": ".join(str(part) for part in (error.strerror, error.filename) if part)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{message}. {FULL}"
-    return f"{message}. Try: change that, or use another path (--workdir for output)" if error.filename else message
 
 
 def cause(error: BaseException) -> str:

@@ -64,7 +64,9 @@ def atomic_file(path: str | os.PathLike, mode: str = "w") -> Iterator[typing.IO]
     """Opens a temporary file (mode "w" or "wb") that is renamed to `path` when the block ends without an error; creates its folder."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     temporary = f"{path}.writing-{_unique()}"
-    _remove_leftovers(path, keep=temporary)
+    leftovers = glob.glob(f"{glob.escape(os.fspath(path))}.writing-*") if fcntl else []
+    for leftover in leftovers:  # of killed processes, whose locks the system has freed
+        _remove_unlocked(leftover)
     try:
         with _open_locked(temporary, mode.replace("w", "x")) as file:
             yield file
@@ -98,13 +100,6 @@ def _open_locked(path: str, mode: str) -> typing.IO:
         if os.fstat(file.fileno()).st_nlink:
             return file
         file.close()  # another process locked and removed it first
-
-
-def _remove_leftovers(path: str | os.PathLike, keep: str) -> None:
-    """Removes temporary files of killed processes, whose locks the system has freed."""
-    if fcntl:
-        for leftover in set(glob.glob(f"{glob.escape(os.fspath(path))}.writing-*")) - {keep}:
-            _remove_unlocked(leftover)
 
 
 def _remove_unlocked(path):
