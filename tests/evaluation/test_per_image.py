@@ -127,5 +127,5 @@ def test_evaluations_with_digests_follow_the_schema(measured, tmp_path):
     write_json(path, measured("xe", 0.45))
     assert evaluation.read_evaluation(path)["model_digest"] == "digest 0.45"
     flips = next(r for r in evaluation.read_records(str(tmp_path / "xe" / "measured.jsonl")) if r["set"] == "flips/gaussian_noise")
-    flip_counts = evaluation.per_image.decoded(flips["flips"], np.uint16)
+    flip_counts = evaluation.recording.decoded(flips["flips"], np.uint16)
     assert flip_counts.sum() == pytest.approx(flips["flip_probability"] * 60 * (flips["frames"] - 1)) and flip_counts.any()
