@@ -147,7 +147,7 @@ def test_a_reused_temporary_file_is_not_removed(tmp_path, monkeypatch):
 
     pathlib.Path(temporary).write_text("{}")
     monkeypatch.setattr(files.fcntl, "lockf", finish_and_restart)
-    files._remove_leftovers(path, keep="")
+    files._remove_unlocked(temporary)
     assert pathlib.Path(temporary).read_text() == "the next"
 
 

@@ -23,9 +23,9 @@ from numpy.typing import ArrayLike
 from tf_robust import attacks, data, evaluation, report
 from tf_robust.configs import DataConfig
 from tf_robust.data.names import data_of
-from tf_robust.evaluation import EvalConfig, auto_attack, model_evaluation
-from tf_robust.evaluation.evaluation_data import EvaluationData
-from tf_robust.evaluation.model_checks import IMAGES_FOR_OUTPUTS, is_same_data, with_checked_batches, with_fitting_range
+from tf_robust.evaluation import EvalConfig, adversarial, model_evaluation
+from tf_robust.evaluation.evaluation_data import EvaluationData, is_same_data
+from tf_robust.evaluation.model_checks import IMAGES_FOR_OUTPUTS, with_checked_batches, with_fitting_range
 from tf_robust.hardening import harden as hardening
 from tf_robust.hardening.config import EVALUATIONS as HARDENING_EVALUATIONS
 from tf_robust.hardening.config import HardenConfig
@@ -43,8 +43,8 @@ from tf_robust.saved_models.formats.keras_files import compile_like
 from tf_robust.saved_models.loading import ModelInterface
 from tf_robust.saved_models.zoo import load
 from tf_robust.utils.errors import unknown
+from tf_robust.utils.files import is_url
 from tf_robust.utils.hyperparameters import parameters, read
-from tf_robust.utils.paths import is_url
 from tf_robust.utils.progress import print_note
 
 __all__ = [
@@ -278,7 +278,7 @@ def attack(
                 "Check the labels and the pixel scale"
             )
         if name != "square":
-            for message in auto_attack.model_warnings(classify, unit[:IMAGES_FOR_OUTPUTS], classes[:IMAGES_FOR_OUTPUTS]):
+            for message in adversarial.model_warnings(classify, unit[:IMAGES_FOR_OUTPUTS], classes[:IMAGES_FOR_OUTPUTS]):
                 print_note(message)
     results = [_attacked(attacker, classify, given, unit, labels, data_range or data.default_range(given)) for attacker in attackers]
     images_and_success = tuple(tf.constant(np.stack(parts) if np.ndim(radii) else parts[0]) for parts in zip(*results))

@@ -18,8 +18,7 @@ from research.noisymix_theory import demonstration
 from research.noisymix_theory.demonstration import EPSILONS
 from tf_robust.report.chart import COLORS
 from tf_robust.utils import environment
-from tf_robust.utils.files import atomic_file, write_json
-from tf_robust.utils.plotting import save
+from tf_robust.utils.files import atomic_file, save_figure, write_json
 
 NAMES = {
     "theorem_1": "Theorem 1: NFM",
@@ -78,7 +77,7 @@ def drawn(path, rows):
         axes.spines[["top", "right"]].set_visible(False)
     left.set(title="Remainders of the expansions", ylabel="|loss - expansion| / epsilon²")
     right.set(title="NFM loss minus its bound", ylabel="(loss - bound) / epsilon²")
-    return save(figure, path)
+    return save_figure(figure, path)
 
 
 def markdown(rows, command):

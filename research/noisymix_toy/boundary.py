@@ -13,7 +13,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from research.noisymix_toy.points import LIMIT
-from tf_robust.utils.plotting import save
+from tf_robust.utils.files import save_figure
 
 GRID = 301  # points per side, 0.02 apart
 _POINTS = ("#0072B2", "#D55E00")  # colors of the classes
@@ -102,7 +102,7 @@ def draw(path: str, boundaries: Mapping[str, Boundary], points: Sequence[tuple[s
         for line in one.lines:
             axes.plot(*np.transpose(line), color="black", linewidth=1.3)
         _scatter(axes, *points[-1][1:], 3)
-    return save(figure, path)
+    return save_figure(figure, path)
 
 
 def _scatter(axes, coordinates, labels, size):

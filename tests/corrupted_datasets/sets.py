@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust import corrupted_datasets, corruptions, data
-from tf_robust.corrupted_datasets import preview
+from tf_robust.corrupted_datasets import job
 from tf_robust.corrupted_datasets.generator import Generator
 
 NAMES = ("gaussian_noise", "impulse_noise")
@@ -51,7 +51,7 @@ def quick(monkeypatch):
             file.write(f"{names} {clean.tolist()} {title}")
 
     monkeypatch.setattr(Generator, "_traced", traced)
-    monkeypatch.setattr(preview, "draw", drawn)
+    monkeypatch.setattr(job, "draw_sheet", drawn)
 
 
 def write(source, folder, layout="npy", names=NAMES, protocol="cifar_c", seed=5, **options):

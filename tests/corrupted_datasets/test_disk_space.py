@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tests.corrupted_datasets.sets import NAMES, content, quick, write
-from tf_robust.corrupted_datasets import disk_space, tfrecord
+from tf_robust.corrupted_datasets import job
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def test_tensorflows_error_of_a_full_disk(source, folder, monkeypatch):
     def refuse(*_):
         raise tf.errors.ResourceExhaustedError(None, None, "file; No space left on device")
 
-    monkeypatch.setattr(tfrecord.tf.io, "TFRecordWriter", refuse)
+    monkeypatch.setattr(tf.io, "TFRecordWriter", refuse)
     with pytest.raises(OSError, match="The disk is full. 0 of 30 chunks .* about 20.8 kB"):
         write(source, folder, "tfds")
 
@@ -73,7 +73,7 @@ def test_exhausted_memory_is_not_a_full_disk(source, folder, monkeypatch):
     def refuse(*_):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 
-    monkeypatch.setattr(tfrecord.tf.io, "TFRecordWriter", refuse)
+    monkeypatch.setattr(tf.io, "TFRecordWriter", refuse)
     with pytest.raises(tf.errors.ResourceExhaustedError, match="OOM"):
         write(source, folder, "tfds")
 
@@ -82,7 +82,7 @@ def test_exhausted_memory_is_not_a_full_disk(source, folder, monkeypatch):
     "count, text", [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (153_600_000, "154 MB"), (2.9e9, "2.9 GB"), (7e15, "7e+03 TB")]
 )
 def test_bytes_are_readable(count, text):
-    assert disk_space._bytes(count) == text
+    assert job._bytes(count) == text
 
 
 def test_room_is_the_size_of_the_array(source, folder):

@@ -7,8 +7,7 @@ import pytest
 
 from tests.corrupted_datasets.sets import NAMES, content, quick, write
 from tf_robust.corrupted_datasets.generator import Generator
-from tf_robust.corrupted_datasets.npy import ArrayLayout
-from tf_robust.corrupted_datasets.tfrecord import RecordLayout
+from tf_robust.corrupted_datasets.layouts import ArrayLayout, RecordLayout
 from tf_robust.utils import environment
 from tf_robust.utils.files import read_json
 from tf_robust.utils.locks import WorkdirLocked, file_lock

@@ -13,7 +13,7 @@ from PIL import Image
 
 from tests.test_cli import little_drawn  # noqa: F401
 from tf_robust import api, corruptions, data
-from tf_robust.evaluation import slices
+from tf_robust.evaluation import slice_values
 
 NAMES = ["cat", "dog", "owl"]
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -401,5 +401,5 @@ def test_the_gap_has_newcombes_interval():
     """The example of Newcombe (1998), method 10: 56/70 against 48/80."""
     source = data.from_arrays(np.zeros((150, 8, 8, 1), np.uint8), np.repeat([0, 1], [70, 80]))
     correct = np.concatenate([np.arange(70) < 56, np.arange(80) < 48])
-    gap = {str(metric): metric for metric in slices.metric_values(source, correct, "")}["classes/gap"]
+    gap = {str(metric): metric for metric in slice_values(source, correct, "")}["classes/gap"]
     assert (gap.value, gap.low, gap.high) == pytest.approx((0.2, 0.0524, 0.3339), abs=1e-4)

@@ -11,7 +11,7 @@ from tf_robust import data
 from tf_robust.data import tfds_sets
 from tf_robust.data.augment import crop_flip, patch_gaussian
 from tf_robust.data.fitting import Fit
-from tf_robust.evaluation import open_set
+from tf_robust.evaluation import confidence
 
 FIRST = {"train": 0, "validation": 100, "test": 200}  # the number of the first image
 
@@ -212,9 +212,9 @@ def test_a_stream_has_neither_validation_nor_subsets(stream):
 
 
 def test_embeddings_of_a_stream_are_those_of_its_first_images(stream, monkeypatch):
-    monkeypatch.setattr(open_set, "KNOWN", 3)
+    monkeypatch.setattr(confidence, "KNOWN", 3)
     whole = stream("two_splits", "train")
-    known = open_set.known_images(whole)
+    known = confidence.known_images(whole)
     assert len(known) == 3 and examples(known.ordered(2)) == examples(whole.ordered(2))[:3]
 
 

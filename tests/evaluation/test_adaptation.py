@@ -7,7 +7,9 @@ import tensorflow as tf
 
 import tf_robust as tfr
 from tf_robust import data, evaluation, report
-from tf_robust.evaluation import adaptation
+from tf_robust.evaluation import sets
+from tf_robust.evaluation.card import adaptation_part
+from tf_robust.evaluation.evaluation_set import adaptation_batches, order_for_adaptation
 from tf_robust.saved_models import loading
 from tf_robust.saved_models.adaptation import with_batch_statistics
 
@@ -27,13 +29,13 @@ def model():
 
 @pytest.mark.parametrize("count, size, expected", [(10, 4, [5, 5]), (11, 4, [6, 5]), (3, 4, [3]), (12, 4, [4, 4, 4]), (2, 2, [2])])
 def test_batches_have_equal_sizes(count, size, expected):
-    assert adaptation.batch_sizes(count, size) == expected
+    assert adaptation_batches(count, size) == expected
 
 
 def test_sets_are_read_in_these_batches(labelled):
     images, labels = labelled
     batches = tf.data.Dataset.from_tensor_slices((images / np.float32(255), labels)).batch(7)
-    one = adaptation.in_batches(evaluation.EvaluationSet("clean", lambda: batches), 61, 20)
+    one = sets.in_batches(evaluation.EvaluationSet("clean", lambda: batches), 61, 20)
     parts = list(one.open())
     assert [len(part) for part, _ in parts] == [21, 20, 20]
     np.testing.assert_array_equal(np.concatenate([part for _, part in parts]), labels)
@@ -42,11 +44,16 @@ def test_sets_are_read_in_these_batches(labelled):
 def test_the_card_has_the_balance_of_the_batches(labelled):
     images, labels = labelled
     source = data.ArraySource.of("tiny", "test", images, labels, map(str, range(3)))
-    mixed = adaptation.card_part(adaptation.ordered(source, "shuffled"), "batch_norm", 20, "shuffled")
-    sorted_ = adaptation.card_part(adaptation.ordered(source, "by_class"), "batch_norm", 20, "by_class")
+    mixed, sorted_ = (
+        adaptation_part(
+            source,
+            evaluation.EvalConfig(evaluations=("clean",), adaptation="batch_norm", adaptation_batch_size=20, adaptation_order=order),
+        )
+        for order in ("shuffled", "by_class")
+    )
     assert mixed["batch_sizes"] == [20, 21] and mixed["classes_per_batch"] == 3.0 and mixed["largest_class_fraction"] < 0.6
     assert sorted_["classes_per_batch"] == sorted_["largest_class_fraction"] == 1.0
-    assert adaptation.ordered(source, "by_class").labels.tolist() == sorted(labels)
+    assert order_for_adaptation(source, "by_class").labels.tolist() == sorted(labels)
 
 
 @pytest.mark.parametrize("order", ("shuffled", "by_class"))

@@ -11,7 +11,7 @@ from tests.attacks.oracles import Linear, sample_images
 from tf_robust import attacks, data, evaluation
 from tf_robust.configs.threats import parse_curve, parse_threat
 from tf_robust.evaluation import adversarial
-from tf_robust.utils import arrays
+from tf_robust.utils import files
 
 RADII = ("l2_0.05", "linf_1/50")
 
@@ -159,7 +159,7 @@ def test_attacks_are_checked_on_images_of_all_classes(linear, source, monkeypatc
 
 def test_the_strongest_attack_counts_at_each_radius():
     distances = [np.array(row, np.float32) for row in ([0.0, 1.0, 2.0, np.inf], [0.0, 2.0, np.inf, np.inf])]
-    records = [{"distances": arrays.encoded(one)} for one in distances]
+    records = [{"distances": files.encoded(one)} for one in distances]
     assert [adversarial.correct_at(records, radius).tolist() for radius in (0.0, 1.0, 1.5)] == [
         [False, True, True, True],
         [False, False, True, True],
@@ -172,7 +172,7 @@ def test_median_intervals_have_the_nominal_coverage():
     random = np.random.RandomState(0)
     inside = 0
     for _ in range(400):
-        record = {"distances": arrays.encoded(random.exponential(size=41).astype(np.float32))}
+        record = {"distances": files.encoded(random.exponential(size=41).astype(np.float32))}
         median, low, high, count = adversarial.median_interval(record)
         assert low <= median <= high and count == 41
         inside += low <= np.log(2) <= high

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tests.attacks.oracles import SHAPE, Linear, sample_images
 from tf_robust import attacks, data, evaluation
-from tf_robust.evaluation import adversarial, auto_attack
+from tf_robust.evaluation import adversarial
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.recording import read_records, records
 from tf_robust.evaluation.scoring import correctness
@@ -47,7 +47,7 @@ def curved_set():
     def batches():
         return tf.data.Dataset.from_tensor_slices((images, labels)).batch(20)
 
-    return model, images, labels, EvaluationSet("robust/l2_0.1", batches, auto_attack.accuracy(short_attack(), POSITIONS))
+    return model, images, labels, EvaluationSet("robust/l2_0.1", batches, adversarial.accuracy_by_members(short_attack(), POSITIONS))
 
 
 def test_it_counts_what_the_attack_leaves_and_what_each_member_leaves():
@@ -107,7 +107,7 @@ def test_parts_of_other_dependencies_are_not_used(tmp_path):
 
 def messages_of(model, scale=1.0):
     images, labels = sample_images(Linear(classes=4, scale=scale), count=8)
-    return auto_attack.model_warnings(model, images, labels)
+    return adversarial.model_warnings(model, images, labels)
 
 
 def test_each_property_of_a_model_has_its_warning():
@@ -129,8 +129,8 @@ def test_each_property_of_a_model_has_its_warning():
 
 
 def test_square_is_named_when_it_takes_more_than_its_tolerance():
-    assert auto_attack.square_warnings({"fab_t": 500, "square": 499}, 1000) == []
-    (message,) = auto_attack.square_warnings({"fab_t": 500, "square": 490}, 1000)
+    assert adversarial.square_warnings({"fab_t": 500, "square": 499}, 1000) == []
+    (message,) = adversarial.square_warnings({"fab_t": 500, "square": 490}, 1000)
     assert "another 0.010 of accuracy" in message
 
 
@@ -159,7 +159,7 @@ def test_warnings_are_logged_and_parts_are_lines_of_json(tmp_path):
     one = EvaluationSet(
         "robust/l2_0.1",
         lambda: tf.data.Dataset.from_tensors((images, labels)),
-        auto_attack.accuracy(short_attack(), POSITIONS),
+        adversarial.accuracy_by_members(short_attack(), POSITIONS),
     )
     path = tmp_path / "measured.jsonl"
     records(lambda x: tf.nn.softmax(model(x)), [one], str(path), log=lines.append)

@@ -13,7 +13,7 @@ from PIL import Image
 from tests.rounding import assert_equal_levels
 from tf_robust import corrupted_datasets, corruptions, data, evaluation, metrics
 from tf_robust.evaluation import scoring
-from tf_robust.utils import arrays
+from tf_robust.utils import files
 
 EvalConfig = evaluation.EvalConfig
 
@@ -70,8 +70,8 @@ def test_sets_do_not_depend_on_the_batch_size_and_noise_has_its_rate(source, mon
         }
 
     found = sample_images()
-    monkeypatch.setattr(evaluation.batches, "BATCH", 7)
-    monkeypatch.setattr(evaluation.set_cache, "SET_BYTES", 0)  # computed again, by a graph
+    monkeypatch.setattr(evaluation.evaluation_set, "BATCH", 7)
+    monkeypatch.setattr(evaluation.sets, "MAX_CACHED_BYTES", 0)  # computed again, by a graph
     for name, images in sample_images().items():
         assert_equal_levels(images, found[name])
     assert set(found) == set(chosen)
@@ -88,7 +88,7 @@ def test_small_corrupted_sets_are_computed_once(source, monkeypatch):
         return corrupt(images, name, severity, *args, **kwargs)
 
     monkeypatch.setattr(corruptions, "corrupt", counting)
-    monkeypatch.setattr(evaluation.set_cache, "_sets", {})
+    monkeypatch.setattr(evaluation.sets, "_cached_sets", {})
     eval_config = EvalConfig(evaluations=("corruptions",), severities=(2,))
 
     def first(count, config=eval_config):
@@ -102,9 +102,9 @@ def test_small_corrupted_sets_are_computed_once(source, monkeypatch):
     first(31)
     assert np.abs(first(30, dataclasses.replace(eval_config, corruption_protocol="float")) - once).max() > 0
     assert len(computed) == 3
-    monkeypatch.setattr(evaluation.set_cache, "TOTAL_BYTES", 1)  # full: emptied before the next set is kept
+    monkeypatch.setattr(evaluation.sets, "MAX_CACHE_BYTES", 1)  # full: emptied before the next set is kept
     first(32)
-    assert len(evaluation.set_cache._sets) == 1 and len(computed) == 4
+    assert len(evaluation.sets._cached_sets) == 1 and len(computed) == 4
 
 
 def test_images_of_a_subset_are_corrupted_as_in_the_full_set(source):
@@ -139,7 +139,7 @@ def corrupted_records(random, count=50):
             "count": count,
             "correct": int(bits.sum()),
             "rms_calibration_error": s / 10,
-            "which": arrays.encoded(np.packbits(bits)),
+            "which": files.encoded(np.packbits(bits)),
         }
         for (name, s), bits in which.items()
     ]

@@ -12,7 +12,7 @@ from tf_robust.configs import DataConfig
 from tf_robust.data import splits
 from tf_robust.saved_models.embeddings import with_embedding
 from tf_robust.saved_models.loading import ModelInterface, classifier_of
-from tf_robust.utils.arrays import decoded
+from tf_robust.utils.files import decoded
 
 
 def _others(count=40):
@@ -78,7 +78,7 @@ def test_images_pass_through_the_model_once(network, source, class_mask):
     model, tested, calls = classifier_of(network()), dataclasses.replace(source(30, split="test"), class_mask=class_mask), []
     counting = classifier_of(lambda images: calls.append(len(images)) or model(images))
     embedded = types.SimpleNamespace(outputs=lambda images: calls.append(len(images)) or model.outputs(images))
-    one, other = evaluation.open_set.sets(evaluation.OpenSets({"others": _others(20)}, embedded, source(16)), tested, 30)
+    one, other = evaluation.OpenSets({"others": _others(20)}, embedded, source(16)).evaluation_sets(tested)
     records = evaluation.records(counting, [one, other], log=lambda _: None)
     assert calls == [16, 30, 20]  # the known images, and each set once
     logits = np.array(model(tested.images / np.float32(255)))

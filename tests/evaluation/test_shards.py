@@ -26,7 +26,8 @@ from tf_robust.corrupted_datasets import reader, writer
 from tf_robust.corrupted_datasets.generator import CorruptionConfig
 from tf_robust.data import tfds_sets
 from tf_robust.data.shifts import Shift
-from tf_robust.evaluation import batches, corrupted_sets, set_cache, shards
+from tf_robust.evaluation import evaluation_set, shards
+from tf_robust.evaluation import sets as evaluation_sets
 
 EVALUATIONS = ("clean", "noise", "noise_floor", "corruptions", "corruptions_bar", "calibration", "perturbations")
 CORRUPTIONS = ("gaussian_noise", "contrast", "checkerboard_cutout")  # with and without random numbers; of both families
@@ -36,10 +37,10 @@ SIZE, CLASSES = 23, 3
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Batches of four images, shards of eight; few corruptions, floors and sequences, whose graphs are built quickly."""
-    monkeypatch.setattr(batches, "BATCH", 4)
+    monkeypatch.setattr(evaluation_set, "BATCH", 4)
     monkeypatch.setattr(shards, "IMAGES", 6)
     monkeypatch.setattr(corruptions, "CORRUPTIONS", {name: corruptions.CORRUPTIONS[name] for name in CORRUPTIONS})
-    monkeypatch.setattr(corrupted_sets, "NOISE_FLOORS", (0.02,))
+    monkeypatch.setattr(evaluation_sets, "NOISE_FLOORS", (0.02,))
     monkeypatch.setattr(corruptions, "sequence_names", lambda _: ("translate",))
 
 
@@ -336,8 +337,8 @@ import sys, time
 import numpy as np
 import tensorflow as tf
 from tf_robust import data, evaluation
-from tf_robust.evaluation import batches, set_cache, shards
-batches.BATCH, shards.IMAGES = 4, 4
+from tf_robust.evaluation import evaluation_set, shards
+evaluation_set.BATCH, shards.IMAGES = 4, 4
 def predict(images):
     time.sleep(0.03)
     return tf.one_hot(tf.cast(images[:, 0, 0, 0] * 10, tf.int32), 10)
@@ -379,6 +380,6 @@ def test_processes_share_the_shards_of_one_set_including_those_of_a_killed_proce
 
 def test_shards_do_not_fill_the_cache_of_small_sets(tmp_path):
     source = dataclasses.replace(data.ArraySource.of("arrays", "test", *arrays(), "abc"), name="not cached")
-    set_cache._sets.clear()
+    evaluation_sets._cached_sets.clear()
     evaluate(source, tmp_path / "measured.jsonl", per_image=True, evaluations=("corruptions",))
-    assert not set_cache._sets
+    assert not evaluation_sets._cached_sets

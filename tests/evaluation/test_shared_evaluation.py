@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import ROOT
 from tf_robust.cli import main as cli
 from tf_robust.evaluation import read_records
-from tf_robust.evaluation.set_locks import SetLocks
+from tf_robust.evaluation.recording import SetLocks
 
 MEASURE = """
 import json, sys, time
@@ -58,7 +58,7 @@ def test_a_set_is_locked_by_one_process_until_it_is_released_or_the_process_ends
     path = str(tmp_path / "new" / "locks")
     ours = SetLocks(path)
     code = (
-        "import sys; from tf_robust.evaluation.set_locks import SetLocks; locks = SetLocks(sys.argv[1])\n"
+        "import sys; from tf_robust.evaluation.recording import SetLocks; locks = SetLocks(sys.argv[1])\n"
         "with locks.try_lock('a') as a, locks.try_lock('b') as b: print(a, b, flush=True); sys.stdin.read()"
     )
     with ours.try_lock("a") as first:

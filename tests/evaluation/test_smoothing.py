@@ -9,7 +9,7 @@ from tests.attacks.oracles import SHAPE, Linear, sample_images
 from tf_robust import data, evaluation, report
 from tf_robust.evaluation import smoothing
 from tf_robust.report import model_figures
-from tf_robust.utils.arrays import decoded
+from tf_robust.utils.files import decoded
 
 SIGMA = 0.2
 SETTINGS = {
@@ -175,8 +175,8 @@ def test_any_callable_can_be_certified_and_radii_reuse_the_record(linear, source
     assert count and len(measured((0.0, 0.1)).metrics) == len(first.metrics) + 1 and len(calls) == count
 
 
-def test_an_attack_without_gradients_is_refused_with_advice(linear, source):
-    with pytest.raises(ValueError, match="smoothing_attack=false"):
+def test_an_attack_without_gradients_is_refused(linear, source):
+    with pytest.raises(ValueError, match="differentiable with respect to its images"):
         evaluated(lambda images: tf.stop_gradient(linear(images)), source, smoothing_samples=20, certified_radii=(0.05,))
 
 

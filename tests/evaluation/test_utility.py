@@ -63,11 +63,13 @@ def test_measures_equal_numpy():
 def test_digits_without_images_or_utility_are_left_out():
     source = data.open_source("synthetic_digits", "test")
     of_digit_3 = dataclasses.replace(source, images=source.images[source.labels == 3], labels=source.labels[source.labels == 3])
-    record = evaluation.utility.score(predict, evaluation.EvaluationSet("utility", lambda: data.evaluation_batches(of_digit_3)))
+    record = evaluation.scoring.score_utility(predict, evaluation.EvaluationSet("utility", lambda: data.evaluation_batches(of_digit_3)))
     assert record["count"] == 100 and [value is not None for value in record["corner"]] == [digit == 3 for digit in range(10)]
     expected = expected_utilities(of_digit_3.images / 255.0, of_digit_3.labels)
-    assert evaluation.utility.ratios(record) == {"corner_informative": pytest.approx(in_corners(expected) / in_center(expected), rel=1e-4)}
-    assert evaluation.utility.ratios({"corner": [0.0] * 10, "center": [0.0] * 10}) == {}
+    assert evaluation.scoring.utility_ratios(record) == {
+        "corner_informative": pytest.approx(in_corners(expected) / in_center(expected), rel=1e-4)
+    }
+    assert evaluation.scoring.utility_ratios({"corner": [0.0] * 10, "center": [0.0] * 10}) == {}
 
 
 def test_the_numbers_of_figure_4_equal_the_metric(monkeypatch):

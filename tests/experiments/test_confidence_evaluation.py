@@ -14,7 +14,7 @@ from tests.test_cli import little_drawn  # noqa: F401
 from tf_robust import api, data, evaluation, metrics
 from tf_robust.configs import DataConfig
 from tf_robust.data.subsets import split_train_val_test, without_validation
-from tf_robust.evaluation.model_checks import with_validation_of_card
+from tf_robust.evaluation.evaluation_data import with_validation_of_card
 from tf_robust.saved_models import formats
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
 

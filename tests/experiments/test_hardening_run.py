@@ -17,9 +17,13 @@ from tests.test_cli import little_drawn  # noqa: F401
 from tf_robust import corruptions, data, metrics
 from tf_robust.configs import DataConfig
 from tf_robust.evaluation import EvalConfig
-from tf_robust.evaluation.default_split import with_default_split
-from tf_robust.evaluation.evaluation_data import EvaluationData
-from tf_robust.evaluation.model_checks import check_unchanged, fraction_not_trained_on, with_validation_of_card
+from tf_robust.evaluation.evaluation_data import (
+    EvaluationData,
+    check_unchanged,
+    fraction_not_trained_on,
+    with_default_split,
+    with_validation_of_card,
+)
 from tf_robust.hardening import candidates, figures, final_evaluation, harden
 from tf_robust.hardening.choice import Choice, Point, choose
 from tf_robust.hardening.config import HardenConfig

@@ -14,7 +14,7 @@ from tf_robust.cli import main as cli
 from tf_robust.cli.flags import expanded, last_value
 from tf_robust.evaluation import recording
 from tf_robust.runs import suite, suite_means
-from tf_robust.utils import arrays
+from tf_robust.utils import files
 
 FOLDER = "flags/urrl/table2"
 
@@ -76,7 +76,7 @@ def runs(tmp_path):
                         "kind": "accuracy",
                         "depends": evaluation.record_key(evaluation.dependencies("m", {}, card, name)),
                         "count": count,
-                        "which": arrays.encoded(np.packbits(bits)),
+                        "which": files.encoded(np.packbits(bits)),
                     }
                     for name, bits in sets.items()
                 ]

@@ -6,7 +6,7 @@ import pytest
 from tests.report.conftest import texts_of, values_of
 from tf_robust import report
 from tf_robust.data.source import ArraySource
-from tf_robust.evaluation import parse_metric, slices
+from tf_robust.evaluation import parse_metric, slice_values
 from tf_robust.report import charts, comparison, formatting, sections, tables
 
 NAMES = ("car", "dog", "ship")
@@ -54,7 +54,7 @@ def test_marks_of_better_and_worse(evaluate):
 
 def labelled(labels, correct, names):
     source = ArraySource.of("photos", "test", np.zeros([len(labels), 1, 1, 3], np.uint8), labels, names)
-    rows = [metric.to_json() for metric in slices.metric_values(source, correct, "")]
+    rows = [metric.to_json() for metric in slice_values(source, correct, "")]
     return {"row": "mine", "seed": 0, "method": "", "data": "photos", "model": "m", "split": "test", "rows": rows}
 
 

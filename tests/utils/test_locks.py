@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tf_robust.cli import main as cli
-from tf_robust.evaluation.set_locks import SetLocks
+from tf_robust.evaluation.recording import SetLocks
 from tf_robust.runs import workdir
 from tf_robust.utils import locks
 from tf_robust.utils.locks import WorkdirLocked, file_lock
@@ -114,7 +114,7 @@ names = [name for name in names if not name.endswith(("__main__", *optional))]
 for name in names:
     importlib.import_module(name)
 from tf_robust.runs import dry_run, workdir
-from tf_robust.evaluation.set_locks import SetLocks
+from tf_robust.evaluation.recording import SetLocks
 from tf_robust.utils import files
 from tf_robust.utils.locks import file_lock
 folder = sys.argv[1]

@@ -7,8 +7,7 @@ from tf_robust.cli.command_line import row_parameters
 from tf_robust.cli.flags import FLAGS_HOME, Options, expanded, flagfiles_of, parse
 from tf_robust.configs import DataConfig
 from tf_robust.evaluation import EvalConfig
-from tf_robust.evaluation.evaluation_data import EvaluationData
-from tf_robust.evaluation.model_checks import is_same_data
+from tf_robust.evaluation.evaluation_data import EvaluationData, is_same_data
 from tf_robust.report.evaluated_model import EvaluatedModel
 from tf_robust.runs import suite
 from tf_robust.runs.config import run_config

@@ -16,8 +16,8 @@ from tf_robust.hardening.config import SHIFT
 from tf_robust.saved_models import formats
 from tf_robust.utils import quiet
 from tf_robust.utils.errors import unknown
+from tf_robust.utils.files import is_run, is_url
 from tf_robust.utils.hyperparameters import parameters
-from tf_robust.utils.paths import is_run, is_url
 
 _PACKAGES = (
     ("engine", "beam", "apache_beam", "'tf_robust[beam]'"),

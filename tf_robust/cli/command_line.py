@@ -18,8 +18,8 @@ from tf_robust.saved_models.card_files import training_data
 from tf_robust.saved_models.formats import files
 from tf_robust.saved_models.interface import ModelInterface
 from tf_robust.utils import quiet
+from tf_robust.utils.files import is_run
 from tf_robust.utils.hyperparameters import Parameter, arguments_of, parameters, text_of
-from tf_robust.utils.paths import is_run
 
 SECTIONS = ("data", "models", "methods", "views", "corruptions", "attacks", "metrics", "zoo", "suites")
 _OWN = (

@@ -20,8 +20,7 @@ from tf_robust.cli.flags import FLAGS_HOME, Options, arguments_of, expanded, las
 from tf_robust.cli.reporting import DATA_FLAGS, LOCATION_FLAGS, complete_and_report, flags_of, print_commands, report
 from tf_robust.configs import DataConfig
 from tf_robust.data import service
-from tf_robust.evaluation.default_split import with_default_split
-from tf_robust.evaluation.evaluation_data import EvaluationData
+from tf_robust.evaluation.evaluation_data import EvaluationData, with_default_split
 from tf_robust.export import exporter, formats
 from tf_robust.hardening import delivery
 from tf_robust.hardening import harden as hardening
@@ -43,11 +42,10 @@ from tf_robust.saved_models.card_files import training_data
 from tf_robust.saved_models.formats import files
 from tf_robust.training import distribution, loop
 from tf_robust.utils.errors import FAILED, INTERRUPTED, WRONG_INPUT, RunFailed, exit_with, message_of, unknown
-from tf_robust.utils.files import read_json, write_json
+from tf_robust.utils.files import is_url, read_json, write_json
 from tf_robust.utils.hyperparameters import arguments_of as keyword_arguments
 from tf_robust.utils.hyperparameters import text_of
 from tf_robust.utils.locks import WorkdirLocked
-from tf_robust.utils.paths import is_url
 from tf_robust.utils.progress import print_note
 
 _OF_COMMAND = (

@@ -10,7 +10,6 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from tf_robust.configs.writer import WriterConfig
-from tf_robust.corrupted_datasets.disk_space import explain_full_disk
 from tf_robust.corrupted_datasets.generator import CorruptionConfig
 from tf_robust.corrupted_datasets.job import Job
 from tf_robust.data.source import Source
@@ -19,14 +18,7 @@ _LOCAL = "FnApiRunner"  # Beam's DirectRunner would first try to download anothe
 
 
 class WriteUnits(beam.DoFn):
-    """Maps (number, number of parts) to the number of images written in that part.
-
-    Args:
-        open_source: () -> the clean `Source`; called once by each worker.
-        folder: of the set.
-        writer_config: a `WriterConfig`.
-        corruption_config: a `CorruptionConfig`.
-    """
+    """Maps (number, number of parts) to the number of images written in that part; each worker opens the source once."""
 
     def __init__(
         self, open_source: Callable[[], Source], folder: str, writer_config: WriterConfig, corruption_config: CorruptionConfig
@@ -39,7 +31,7 @@ class WriteUnits(beam.DoFn):
 
     def process(self, element: tuple[int, int]) -> Iterator[int]:
         units = self._job.layout.missing(self._job.plan.part(*element))
-        with explain_full_disk(self._job.layout, units):
+        with self._job.explain_full_disk(units):
             yield sum(self._job.write(unit) for unit in units)
 
 
@@ -63,5 +55,5 @@ def write_with_beam(
             )
     except RuntimeError as error:  # errors of workers arrive as text
         raise OSError(f"The Beam pipeline failed. Completed chunks stay valid; the same command resumes: {error}") from error
-    with explain_full_disk(job.layout, units):
+    with job.explain_full_disk(units):
         return job.conclude(len(units))

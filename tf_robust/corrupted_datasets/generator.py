@@ -46,20 +46,20 @@ class Generator:
         source: the clean images.
         corruption_config: a `CorruptionConfig`.
         as_files: omit what the protocol's file format does to an image, since the file itself will do it.
-        keep: number of traced corruptions to cache: all, if corruptions alternate, or 1.
     """
 
-    def __init__(self, source: Source, corruption_config: CorruptionConfig, *, as_files: bool = False, keep: int = 128) -> None:
+    def __init__(self, source: Source, corruption_config: CorruptionConfig, *, as_files: bool = False) -> None:
         self.source, self.corruption_config = source, corruption_config
         self._protocol = "cifar_c" if as_files else corruption_config.protocol
         self._batch = max(1, _BATCH_VALUES // int(np.prod(source.image_shape)))
-        self.corruption = functools.lru_cache(maxsize=keep)(self._traced)
+        traced = 1 if source.in_memory else 128  # in memory, one corruption of all chunks follows another; else they alternate
+        self._corruption = functools.lru_cache(maxsize=traced)(self._traced)
         self.chunk = functools.lru_cache(maxsize=1)(source.read_range)
 
     def __call__(self, name: str, severity: int, first: int, last: int) -> Arrays:
         """Returns the images `first`..`last` - 1 corrupted: (uint8 [n, H, W, C], int64 labels [n])."""
         images, labels = self.chunk(first, last)
-        positions, corrupt = self.source.positions[first:last], self.corruption(name, severity)
+        positions, corrupt = self.source.positions[first:last], self._corruption(name, severity)
         corrupted = np.empty_like(images)
         for start in range(0, last - first, self._batch):
             cut = slice(start, start + self._batch)
@@ -67,20 +67,13 @@ class Generator:
         return corrupted, labels
 
     def _traced(self, name, severity):
-        corruption_config, shape = self.corruption_config, self.source.image_shape
+        config = self.corruption_config
+        options = {"constants": config.constants, "protocol": self._protocol, "frost_dir": config.frost_dir}
+        specs = [tf.TensorSpec([None, *self.source.image_shape], tf.uint8), tf.TensorSpec([None], tf.int64)]
 
-        @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, *shape], tf.uint8), tf.TensorSpec([None], tf.int64)])
+        @tf.function(autograph=False, input_signature=specs)
         def levels(images, positions):
-            corrupted = corruptions.corrupt(
-                image_ops.to_float(images),
-                name,
-                severity,
-                corruption_config.seed,
-                positions,
-                constants=corruption_config.constants,
-                protocol=self._protocol,
-                frost_dir=corruption_config.frost_dir,
-            )
+            corrupted = corruptions.corrupt(image_ops.to_float(images), name, severity, config.seed, positions, **options)
             return tf.cast(tf.round(corrupted * 255.0), tf.uint8)
 
         return levels.get_concrete_function()

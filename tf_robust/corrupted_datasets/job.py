@@ -1,91 +1,94 @@
 """The work of writing one corrupted set, whichever process does which part of it."""
 
+import contextlib
+import errno
 import os
+import shutil
+import typing
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+from matplotlib.figure import Figure
 
 from tf_robust import corruptions, metrics
 from tf_robust.configs.writer import WriterConfig
-from tf_robust.corrupted_datasets import preview
 from tf_robust.corrupted_datasets.generator import CorruptionConfig, Generator
-from tf_robust.corrupted_datasets.npy import ArrayLayout
-from tf_robust.corrupted_datasets.plan import Plan, Unit
-from tf_robust.corrupted_datasets.tfrecord import RecordLayout
+from tf_robust.corrupted_datasets.layouts import ArrayLayout, Layout, Plan, RecordLayout, Unit
+from tf_robust.corrupted_datasets.reader import open_corrupted
 from tf_robust.data.source import Source
 from tf_robust.utils import environment
-from tf_robust.utils.files import read_json, write_json
+from tf_robust.utils.files import disk_is_full, read_json, save_figure, write_json
 from tf_robust.utils.locks import file_lock
 
-LAYOUTS = {"npy": ArrayLayout, "tfds": RecordLayout}
-_FREE = ("versions", "corruptions")  # parts of a card that may change while a set is written
+LAYOUTS: dict[str, type[Layout]] = {"npy": ArrayLayout, "tfds": RecordLayout}
+_FREE = {"versions", "corruptions"}  # parts of a card that may change while a set is written
+_INCHES = 0.9  # the side of an image of the sheet
 
 
 class Job:
-    """The contents of a corrupted set: its plan, its files, and the generator of missing units.
-
-    Args:
-        source: the clean images.
-        folder: of the set.
-        writer_config: a `WriterConfig`.
-        corruption_config: a `CorruptionConfig`.
-
-    Raises:
-        ValueError: the source is empty.
-    """
+    """The contents of a corrupted set: its plan, its files, and the generator of missing units."""
 
     def __init__(self, source: Source, folder: str, writer_config: WriterConfig, corruption_config: CorruptionConfig) -> None:
         if not len(source):
             raise ValueError(f"Expected images to corrupt in {source.name} ({source.split}). Received: none")
         self.source, self.folder = source, folder
         chosen = writer_config.corruptions or metrics.MEANS["mean19"]
+        names = tuple(name for name in corruptions.CORRUPTIONS if name in chosen)
         as_files = writer_config.dataset_format == "tfds" and corruption_config.protocol == "imagenet_c"
         self.plan = Plan(
-            tuple(name for name in corruptions.CORRUPTIONS if name in chosen),
-            len(source),
-            writer_config.chunk_size,
-            tuple(source.image_shape),
-            source.class_names,
-            source.split,
-            as_files,
+            names, len(source), writer_config.chunk_size, tuple(source.image_shape), source.class_names, source.split, as_files
         )
         self.layout = LAYOUTS[writer_config.dataset_format](folder, self.plan)
-        self._generate = Generator(source, corruption_config, as_files=as_files, keep=1 if source.in_memory else 128)
-        self.card = _card(source, writer_config, corruption_config)
+        self._generate = Generator(source, corruption_config, as_files=as_files)
+        self._card_path = os.path.join(folder, "card.json")
+        self.card: dict[str, typing.Any] = {
+            "layout": writer_config.dataset_format,
+            "data": {
+                "name": source.name.rstrip("/").split("/")[-1],
+                "split": source.split,
+                "num_images": len(source),
+                "fingerprint": source.fingerprint(),
+                "image_shape": list(source.image_shape),
+            },
+            "seed": corruption_config.seed,
+            **corruptions.describe(
+                source.image_shape, corruption_config.constants, corruption_config.protocol, corruption_config.frost_dir
+            ),
+            "block": writer_config.chunk_size,
+            "versions": environment.describe(),
+            "corruptions": [],
+        }
 
     def begin(self) -> None:
-        """Claims the folder for this set, or checks that it belongs to this set.
-
-        Raises:
-            ValueError: the folder holds something else.
-        """
+        """Claims the folder for this set; raises ValueError if it holds another set or something else."""
         try:
             with file_lock(self.layout.unfinished("lock")):
-                self._claim(os.path.join(self.folder, "card.json"))
+                self._claim()
         except ValueError:
             self.layout.tidy()
             raise
 
-    def _claim(self, card):
-        others = sorted(name for name in os.listdir(self.folder) if not name.startswith("."))
-        if os.path.exists(card):
-            self._compare(read_json(card))
-        elif others:
-            raise ValueError(
-                f"Expected an empty folder, or one begun by tf-robust corrupt. Received: {self.folder}, which holds "
-                f"{', '.join(others[:5])}{', ...' if len(others) > 5 else ''} and no card.json"
-            )
-        else:
-            write_json(card, self.card)
-
-    def _compare(self, before):
+    def _claim(self):
+        if not os.path.exists(self._card_path):
+            others = sorted(name for name in os.listdir(self.folder) if not name.startswith("."))
+            if others:
+                raise ValueError(
+                    f"Expected an empty folder, or one begun by tf-robust corrupt. Received: {self.folder}, which holds "
+                    f"{', '.join(others[:5])}{', ...' if len(others) > 5 else ''} and no card.json"
+                )
+            write_json(self._card_path, self.card)
+            return
+        before = read_json(self._card_path)
         differing = [
             f"  {name}: {before.get(name)} before, {self.card.get(name)} now"
-            for name in sorted({*before, *self.card} - {*_FREE})
+            for name in sorted({*before, *self.card} - _FREE)
             if before.get(name) != self.card.get(name)
         ]
         if differing:
+            lines = "\n".join(differing)
             raise ValueError(
-                f"{self.folder} holds a set of another configuration:\n"
-                + "\n".join(differing)
-                + "\nTry: the same flags to resume, or another folder."
+                f"{self.folder} holds a set of another configuration:\n{lines}\nTry: the same flags to resume, or another folder."
             )
         if before.get("versions") != self.card["versions"]:
             print(
@@ -94,26 +97,44 @@ class Job:
                 flush=True,
             )
 
-    def order(self, units: list[Unit]) -> list[Unit]:
-        """Returns units in the order of the work: by corruption, or by chunk where reading is expensive."""
-        if not self.source.in_memory:
-            return units
-        return sorted(units, key=lambda unit: (self.plan.names.index(unit.name), unit.severity, unit.chunk))
-
     def write(self, unit: Unit) -> int:
         """Generates and writes one unit. Returns the number of its images."""
         first, last = self.plan.range_of(unit.chunk)
         self.layout.write(unit, *self._generate(unit.name, unit.severity, first, last))
         return last - first
 
+    def check_disk_space(self, units: Sequence[Unit]) -> None:
+        """Raises OSError unless the disk has room for `units`, as far as their size is known in advance."""
+        needed, free = self.layout.room(units), shutil.disk_usage(self.folder).free
+        if needed > free:
+            raise OSError(
+                errno.ENOSPC,
+                f"Expected {_bytes(needed)} of free disk space for the remaining chunks. Received: {_bytes(free)}. "
+                "Try: free disk space, or write fewer corruptions. Completed chunks stay valid; the same command resumes",
+                self.folder,
+            )
+
+    @contextlib.contextmanager
+    def explain_full_disk(self, units: Sequence[Unit]) -> Iterator[None]:
+        """Turns the error of a full disk, while writing `units`, into one that states the space that is needed."""
+        try:
+            yield
+        except (OSError, tf.errors.OpError) as error:
+            if not disk_is_full(error):
+                raise
+            remaining = self.layout.missing(units)
+            needed = self.layout.room(remaining) or self.plan.values(remaining)
+            raise OSError(
+                errno.ENOSPC,
+                f"The disk is full. {len(units) - len(remaining)} of {len(units)} chunks are written and stay valid; the rest needs at "
+                f"most about {_bytes(needed)}. Try: free disk space; the same command resumes",
+                self.folder,
+            ) from error
+
     def conclude(self, written: int) -> list[str]:
-        """Finishes complete groups, the card and the image sheet. Prints the state.
+        """Finishes complete groups, the card and the image sheet; returns the groups that wait for other parts of the work.
 
-        Args:
-            written: number of units written by this process.
-
-        Returns:
-            the groups that are not finished
+        Prints the state, of which `written` is the number of units that this process wrote.
         """
         groups = self.layout.groups()
         waiting = [group for group in groups if not self.layout.finish(group)]
@@ -123,10 +144,11 @@ class Job:
                 for name in corruptions.CORRUPTIONS
                 if all(self.layout.is_finished(self.layout.group(name, severity)) for severity in metrics.SEVERITIES)
             ]
-            path = os.path.join(self.folder, "card.json")
-            write_json(path, {**read_json(path), "corruptions": complete})
+            write_json(self._card_path, {**read_json(self._card_path), "corruptions": complete})
             if not waiting:
-                self._draw(complete)
+                card, (clean, _) = self.card, self._generate.chunk(0, 1)
+                title = f"{card['data']['name']}: constants {card['constants']}, protocol {card['protocol']}, frost {card['frost']}"
+                draw_sheet(os.path.join(self.folder, "sheet.png"), self.folder, complete, clean[0], title)
         print(
             f"  {len(groups) - len(waiting)} of {len(groups)} complete in {self.folder}" + ("" if written else " (no units written)"),
             flush=True,
@@ -141,30 +163,34 @@ class Job:
             self.layout.tidy()
         return waiting
 
-    def _draw(self, names):
-        card, (clean, _) = self.card, self._generate.chunk(0, 1)
-        title = f"{card['data']['name']}: constants {card['constants']}, protocol {card['protocol']}, frost {card['frost']}"
-        preview.draw(os.path.join(self.folder, "sheet.png"), self.folder, names, clean[0], title)
+
+def _bytes(count):
+    units = ("bytes", "kB", "MB", "GB", "TB")
+    power = min(len(units) - 1, (len(str(int(count))) - 1) // 3)
+    return f"{count / 1000**power:.3g} {units[power]}"
 
 
-def _card(source, writer_config, corruption_config):
-    """Returns the card of a set without its corruptions."""
-    description = corruptions.describe(
-        source.image_shape, corruption_config.constants, corruption_config.protocol, corruption_config.frost_dir
-    )
-    data = {
-        "name": source.name.rstrip("/").split("/")[-1],
-        "split": source.split,
-        "num_images": len(source),
-        "fingerprint": source.fingerprint(),
-        "image_shape": list(source.image_shape),
-    }
-    return {
-        "layout": writer_config.dataset_format,
-        "data": data,
-        "seed": corruption_config.seed,
-        **description,
-        "block": writer_config.chunk_size,
-        "versions": environment.describe(),
-        "corruptions": [],
-    }
+def draw_sheet(path: str, folder: str, names: Sequence[str], clean: np.ndarray, title: str) -> str:
+    """Draws one row per corruption as a PNG file: a clean image, uint8 [H, W, C], then severities 1 to 5, as stored in `folder`."""
+    lines = [[clean, *(_first_image(folder, name, severity) for severity in metrics.SEVERITIES)] for name in names]
+    height, width = clean.shape[:2]
+    gap = 1 + width // 16
+    cells = np.pad(np.array(lines), [(0, 0), (0, 0), (0, gap), (0, gap), (0, 0)], constant_values=255)
+    count, columns, row, column, channels = cells.shape
+    mosaic = cells.transpose(0, 2, 1, 3, 4).reshape(count * row, columns * column, channels)
+    figure = Figure(figsize=(_INCHES * columns + 2.0, _INCHES * count * height / width + 0.8), layout="constrained")
+    figure.suptitle(title, fontsize=10)
+    axes = figure.subplots()
+    axes.imshow(np.broadcast_to(mosaic, (*mosaic.shape[:2], 3)), interpolation="nearest")
+    axes.set_xticks(np.arange(columns) * column + width / 2, ["clean", *map(str, metrics.SEVERITIES)])
+    axes.set_yticks(np.arange(count) * row + height / 2, [name.replace("_", " ") for name in names])
+    axes.set_xlabel("severity")
+    axes.xaxis.set_label_position("top")
+    axes.tick_params(length=0, labeltop=True, labelbottom=False)
+    axes.spines[:].set_visible(False)
+    return save_figure(figure, path)
+
+
+def _first_image(folder, name, severity):
+    images, _ = next(open_corrupted(folder, None, name, severity).ordered(1).take(1).as_numpy_iterator())
+    return images[0]

@@ -6,13 +6,13 @@ benchmark's; TFDS has other names for two of CIFAR-10-C's, and CIFAR-10-C-bar sp
 
 import dataclasses
 import os
+import pathlib
 import re
 import typing
 
 import numpy as np
 
-from tf_robust.corrupted_datasets.npy_files import array_header
-from tf_robust.corrupted_datasets.sources import ArrayFileSource, RecordFileSource
+from tf_robust.corrupted_datasets.sources import RECORD_FRAME, ArrayFileSource, RecordFileSource, array_header
 from tf_robust.data import tfds_sets
 from tf_robust.data.source import Source, check_labels
 from tf_robust.data.subsets import stratified_order
@@ -32,12 +32,9 @@ _CARD = {
         "seed": {"type": "integer"},
     },
 }
-_FRAME = 16  # bytes of a TFRecord around each example
 
 
-def open_corrupted(
-    where: str, source: Source | None, corruption: str, severity: int, *, data_dir: str | None = None, download: bool = False
-) -> CorruptedSource:
+def open_corrupted(where: str, source: Source | None, corruption: str, severity: int, *, data_dir: str | None = None) -> CorruptedSource:
     """Opens one corruption at one severity, as a `Source` in a fixed order.
 
     Args:
@@ -49,19 +46,15 @@ def open_corrupted(
         corruption: name of the benchmark.
         severity: 1 to 5.
         data_dir: of a TFDS set, as in `open_source`.
-        download: of a TFDS set, as in `open_source`.
 
     Raises:
         FileNotFoundError: the folder, corruption or severity is missing; the message lists the available ones.
-        ValueError: an incomplete file, one of another shape or type, labels that do not match, or a set that `tf-robust corrupt` wrote
-            of other images.
+        ValueError: damaged files, or those of other images.
     """
-    if severity not in SEVERITIES:
-        raise ValueError(f"Expected severity in 1..5. Received: {severity}")
     where = os.path.expanduser(where)
     kind = _kind(where)
     if kind == "tfds":
-        corrupted = _open_tfds(where, corruption, severity, data_dir, download)
+        corrupted = _open_tfds(where, corruption, severity, data_dir)
     else:
         present = available(where)
         if (corruption, severity) not in present:
@@ -85,12 +78,9 @@ def available(where: str, data_dir: str | None = None) -> list[tuple[str, int]]:
 
 
 def check_images(where: str, source: Source) -> None:
-    """Checks that a set that `tf-robust corrupt` wrote is one of a source's images, where its card can tell.
+    """Raises ValueError for a set that `tf-robust corrupt` wrote of other images than a source's, where its card can tell.
 
     With mapped labels the fingerprint of a source is another than that of the images that were corrupted.
-
-    Raises:
-        ValueError: it is of other images.
     """
     card = card_of(where)
     if not card or source.label_columns or card["data"]["fingerprint"] in source.fingerprints():
@@ -137,21 +127,16 @@ def _array_names(folder):
 def _record_folders(folder):
     """Returns {(corruption, severity): folder of its newest version} of a folder of NAME_SEVERITY/VERSION folders."""
     names = {tfds_name: name for name, tfds_name in _TFDS_NAMES.items()}
-    folders = {}
-    for entry in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
-        match = re.fullmatch(r"(\w+)_([1-5])", entry)
-        versions = [v for v in _versions(os.path.join(folder, entry)) if match]
-        if versions:
-            folders[names.get(match[1], match[1]), int(match[2])] = os.path.join(folder, entry, versions[-1])
-    return folders
+    folders: dict[tuple[str, int], list[str]] = {}
+    for info in pathlib.Path(folder).glob("*_[1-5]/*.*.*/dataset_info.json"):
+        name, _, severity = info.parent.parent.name.rpartition("_")
+        if re.fullmatch(r"\d+\.\d+\.\d+", info.parent.name):
+            folders.setdefault((names.get(name, name), int(severity)), []).append(str(info.parent))
+    return {key: max(versions, key=_version) for key, versions in folders.items()}
 
 
-def _versions(folder):
-    entries = os.listdir(folder) if os.path.isdir(folder) else ()
-    return sorted(
-        (v for v in entries if re.fullmatch(r"\d+\.\d+\.\d+", v) and os.path.exists(os.path.join(folder, v, "dataset_info.json"))),
-        key=lambda version: [int(number) for number in version.split(".")],
-    )
+def _version(folder):
+    return [int(number) for number in os.path.basename(folder).split(".")]
 
 
 def _tfds_folder(name, data_dir):
@@ -182,14 +167,11 @@ def _open_arrays(folder, corruption, severity):
     size = shape[0] // 5
     first = (severity - 1) * size
     labels = labels[first : first + size].astype(np.int64)
-    check_labels(labels, max(int(labels.max()) + 1, 1), labels_path)
+    class_names = tuple(map(str, range(int(labels.max()) + 1)))
+    check_labels(labels, max(len(class_names), 1), labels_path)
     return ArrayFileSource(
-        f"{folder}: {corruption} {severity}", "test", _numbers(labels), shape[1:], size, path=path, first=first, labels=labels
+        f"{folder}: {corruption} {severity}", "test", class_names, shape[1:], size, path=path, first=first, labels=labels
     )
-
-
-def _numbers(labels):
-    return tuple(map(str, range(int(labels.max()) + 1)))
 
 
 def _open_records(where, corruption, severity):
@@ -201,21 +183,26 @@ def _open_records(where, corruption, severity):
     except (*tfds_sets.DAMAGED, ValueError) as error:
         raise tfds_sets.damaged(folder, error) from error
     corrupted = _record_source(f"{where}: {corruption} {severity}", builder)
-    if card_of(where):  # sets from elsewhere may count their bytes differently
-        _check_bytes(corrupted, folder)
+    split = builder.info.splits[corrupted.tfds_split]
+    expected, size = split.num_bytes + RECORD_FRAME * split.num_examples, sum(map(os.path.getsize, corrupted.files))
+    if size != expected and card_of(where):  # sets from elsewhere may count their bytes differently
+        raise ValueError(
+            f"Expected {expected:,} bytes of TFRecord files in {folder}. Received: {size:,}, an incomplete file. "
+            "Try: delete the folder and create or download it again"
+        )
     return corrupted
 
 
-def _open_tfds(where, corruption, severity, data_dir, download):
+def _open_tfds(where, corruption, severity, data_dir):
     tfds_name = _TFDS_NAMES.get(corruption, corruption) if where == "cifar10_corrupted" else corruption
     present = available(where, data_dir)
-    if (corruption, severity) not in present and not download:
+    if (corruption, severity) not in present:
         raise FileNotFoundError(
             f"Expected {where}/{tfds_name}_{severity} in {_tfds_folder(where, data_dir)}. Received: "
-            f"{_listed(present)}. Try: download, or `tfds build {where}/{tfds_name}_{severity}`, on a machine "
-            "with a network; or --data_dir with the directory of the data"
+            f"{_listed(present)}. Try: `tfds build {where}/{tfds_name}_{severity}` on a machine with a network, or --data_dir with the "
+            "directory of the data"
         )
-    return _record_source(where, tfds_sets.builder_of(f"{where}/{tfds_name}_{severity}", data_dir, download))
+    return _record_source(where, tfds_sets.builder_of(f"{where}/{tfds_name}_{severity}", data_dir, download=False))
 
 
 def _record_source(name, builder):
@@ -235,16 +222,6 @@ def _record_source(name, builder):
     if missing:
         raise FileNotFoundError(f"Expected {len(corrupted.files)} files in {name}. Not found: {missing[0]} ({len(missing)} missing)")
     return corrupted
-
-
-def _check_bytes(corrupted, folder):
-    split = corrupted.builder.info.splits[corrupted.tfds_split]
-    expected, size = split.num_bytes + _FRAME * split.num_examples, sum(map(os.path.getsize, corrupted.files))
-    if size != expected:
-        raise ValueError(
-            f"Expected {expected:,} bytes of TFRecord files in {folder}. Received: {size:,}, an incomplete file. "
-            "Try: delete the folder and create or download it again"
-        )
 
 
 def _matched(corrupted, source, card):

@@ -1,38 +1,74 @@
-"""Sources of one corruption at one severity, read from files on demand: a CIFAR-C array, or TFDS's records."""
+"""One corruption at one severity, read from files on demand: a CIFAR-C array, or TFDS's records."""
 
 import dataclasses
 import functools
+import math
+import os
 import typing
 
 import numpy as np
 import tensorflow as tf
 
-from tf_robust.corrupted_datasets.npy_files import rows
 from tf_robust.data.source import PARALLEL_READS, Source, digest
 from tf_robust.data.tfds_sets import RecordFiles
 from tf_robust.ops import image_ops
 
+RECORD_FRAME = 16  # bytes of a TFRecord around each example
+_HEADER_READERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+    (3, 0): np.lib.format.read_array_header_2_0,  # differs in the names of fields
+}
+
+
+class ArrayHeader(typing.NamedTuple):
+    """Header of a .npy file; its values begin at the byte `offset`."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    offset: int
+
+
+def array_header(path: str) -> ArrayHeader:
+    """Returns the header of a .npy file of rows of numbers, after checking that the file has the length that it promises."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"Expected a .npy file. Not found: {path}")
+    with open(path, "rb") as file:
+        try:
+            shape, columns_first, dtype = _HEADER_READERS[np.lib.format.read_magic(file)](file)
+        except Exception as error:  # NumPy reads the header as Python: TypeError, SyntaxError, tokenize.TokenError...
+            raise ValueError(f"Expected a .npy file. Received: {path}, damaged ({error}). Try: create or download it again") from error
+        offset = file.tell()
+    if dtype.hasobject or columns_first or not shape or min(shape) < 0:
+        order = "columns" if columns_first else "rows"
+        raise ValueError(f"Expected rows of numbers. Received: {path} of shape {shape}, type {dtype}, {order} first")
+    expected, size = offset + math.prod(shape) * dtype.itemsize, os.path.getsize(path)
+    if size != expected:
+        raise ValueError(
+            f"Expected {expected:,} bytes in {path} by its header (shape {shape}, {dtype}). "
+            f"Received: {size:,}, an incomplete file. Try: create or download it again"
+        )
+    return ArrayHeader(shape, dtype, offset)
+
 
 @dataclasses.dataclass(frozen=True)
 class ArrayFileSource(Source):
-    """One severity of a CIFAR-C .npy file: rows `first`..`first` + N - 1, read on demand.
-
-    Attributes:
-        path: of the file.
-        first: row of the first example.
-        labels: int64 [N].
-    """
+    """One severity of a CIFAR-C .npy file: rows `first`..`first` + N - 1 of the file `path`, and labels, int64 [N]."""
 
     random_access = True
     path: str = ""
     first: int = 0
     labels: np.ndarray = None  # fields after optional ones need a default
 
+    def _rows(self, positions):
+        """Reads rows of the file, which is mapped anew for each call: no page stays resident."""
+        return np.array(np.load(self.path, mmap_mode="r", allow_pickle=False)[self.first + positions])
+
     def ordered(self, batch_size: int) -> tf.data.Dataset:
         def batches():
             for start in range(0, self.size, batch_size):
                 cut = slice(start, start + batch_size)
-                yield rows(self.path, self.first + self.positions[cut]), self.labels[cut]
+                yield self._rows(self.positions[cut]), self.labels[cut]
 
         return tf.data.Dataset.from_generator(
             batches, output_signature=(tf.TensorSpec([None, *self.image_shape], tf.uint8), tf.TensorSpec([None], tf.int64))
@@ -42,7 +78,7 @@ class ArrayFileSource(Source):
         return dataclasses.replace(self, size=len(indices), kept=self.positions[indices], labels=self.labels[indices])
 
     def fingerprint(self) -> str:
-        return digest(rows(self.path, self.first + self.positions), self.labels)
+        return digest(self._rows(self.positions), self.labels)
 
 
 @dataclasses.dataclass(frozen=True)

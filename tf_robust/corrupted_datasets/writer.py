@@ -6,7 +6,6 @@ Interrupted at any moment, the same command resumes with the same result.
 from collections.abc import Callable
 
 from tf_robust.configs.writer import WriterConfig, part_of
-from tf_robust.corrupted_datasets.disk_space import check_disk_space, explain_full_disk
 from tf_robust.corrupted_datasets.generator import CorruptionConfig
 from tf_robust.corrupted_datasets.job import Job
 from tf_robust.data.source import Source
@@ -32,29 +31,27 @@ def write(open_source: Callable[[], Source], folder: str, writer_config: WriterC
         OSError: the folder cannot be written or the disk is full; completed chunks stay valid.
         WorkdirLocked: another process writes the same part.
     """
-    if writer_config.engine == "local":
-        return write_locally(open_source(), folder, writer_config, corruption_config)
-    try:
-        from tf_robust.corrupted_datasets.beam import write_with_beam
-    except ModuleNotFoundError as error:
-        raise ValueError(f"Expected Apache Beam for engine=beam. Try: pip install 'tf_robust[beam]' ({error})") from error
-    return write_with_beam(open_source, folder, writer_config, corruption_config)
-
-
-def write_locally(source: Source, folder: str, writer_config: WriterConfig, corruption_config: CorruptionConfig) -> list[str]:
-    """Runs `write` in this process, for an open source."""
+    if writer_config.engine == "beam":
+        try:
+            from tf_robust.corrupted_datasets.beam import write_with_beam
+        except ModuleNotFoundError as error:
+            raise ValueError(f"Expected Apache Beam for engine=beam. Try: pip install 'tf_robust[beam]' ({error})") from error
+        return write_with_beam(open_source, folder, writer_config, corruption_config)
     part, parts = part_of(writer_config.shard)
+    source = open_source()
     job = Job(source, folder, writer_config, corruption_config)
     job.begin()
     with file_lock(job.layout.unfinished(f"lock-{part}-of-{parts}"), wait=False):
-        units = job.order(job.layout.missing(job.plan.part(part, parts)))
-        check_disk_space(job.layout, units)
-        with explain_full_disk(job.layout, units):
-            _write(job, units)
+        units = job.layout.missing(job.plan.part(part, parts))
+        if source.in_memory:  # corruption by corruption; where reading is expensive, chunk by chunk
+            units.sort(key=lambda unit: (job.plan.names.index(unit.name), unit.severity, unit.chunk))
+        job.check_disk_space(units)
+        with job.explain_full_disk(units):
+            _write_units(job, units)
             return job.conclude(len(units))
 
 
-def _write(job, units):
+def _write_units(job, units):
     progress = Progress(sum(job.plan.images(unit.chunk) for unit in units), "images")
     groups = [job.layout.group(unit.name, unit.severity) for unit in units]
     for number, (unit, group) in enumerate(zip(units, groups)):

@@ -1,6 +1,6 @@
 """Evaluation of any `images -> logits` callable. Images are float32 in [0, 1], NHWC.
 
-`sets` builds the evaluation sets, `scoring` computes a record for each set, `recording` stores them, `metrics` computes metrics from
+`sets` builds the evaluation sets, `scoring` computes a record for each set, `recording` stores them, `values` computes metrics from
 the records, and `card` describes what they depend on.
 """
 
@@ -11,23 +11,29 @@ from tf_robust.attacks.attack import Predict
 from tf_robust.configs.evaluation import ALL_SEVERITIES, DEFAULT_EVALUATIONS, EVALUATIONS, EvalConfig
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
-from tf_robust.evaluation import (
-    adaptation,
-    adversarial,
-    confidence,
-    open_set,
-    slices,
-    smoothing,
-    utility,
-)
-from tf_robust.evaluation.batches import SEED, batch_size_of, first_images, stratified_images
+from tf_robust.evaluation import adversarial, confidence, scoring, smoothing
 from tf_robust.evaluation.card import card_of, dependencies, difference, has_corruptions_of, image_sizes
-from tf_robust.evaluation.evaluation_set import EvaluationSet
+from tf_robust.evaluation.confidence import OpenSets, known_images
+from tf_robust.evaluation.evaluation_set import (
+    SEED,
+    EvaluationSet,
+    batch_size_of,
+    first_images,
+    stratified_images,
+)
 from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES, MetricValue, parse_metric
-from tf_robust.evaluation.nonuniform_noise import noise_probabilities
-from tf_robust.evaluation.open_set import OpenSets, known_images
-from tf_robust.evaluation.per_image import OTHER_ORDER, PerImage, images_of, own_records
-from tf_robust.evaluation.recording import IMPORTANT, PER_IMAGE, per_image_folder, read_records, record_key, records
+from tf_robust.evaluation.recording import (
+    IMPORTANT,
+    OTHER_ORDER,
+    PER_IMAGE,
+    PerImage,
+    images_of,
+    own_records,
+    per_image_folder,
+    read_records,
+    record_key,
+    records,
+)
 from tf_robust.evaluation.required_bounds import (
     Outcome,
     check_metrics,
@@ -38,8 +44,8 @@ from tf_robust.evaluation.required_bounds import (
     write_junit,
 )
 from tf_robust.evaluation.scoring import confidences, correctness, masked
-from tf_robust.evaluation.sets import check, clean_name, evaluation_sets
-from tf_robust.evaluation.values import metrics_of, read_evaluation, read_table
+from tf_robust.evaluation.sets import check, clean_name, evaluation_sets, noise_probabilities
+from tf_robust.evaluation.values import confidence_values, metrics_of, open_set_values, read_evaluation, read_table, slice_values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,20 +120,20 @@ def evaluate_records(
         validation: images that confidences are fitted on; None: `eval_config` fits none.
         open_sets: data sets of other classes.
     """
-    sets, size = evaluation_sets(source, training_source, eval_config, data_dir, shifts, surrogate), batch_size_of(source.image_shape)
+    sets = evaluation_sets(source, training_source, eval_config, data_dir, shifts, surrogate)
     fitted: list[dict] = []
     if validation is not None:
-        fitting = confidence.fit_set(validation, eval_config, size)
+        fitting = confidence.fit_set(validation, eval_config)
         fitted = records(predict, [fitting], path=path, depends=depends, log=log)
         positions = {f"shift/{shift.name}": shift.source.positions for shift in shifts}
         sets = [confidence.with_confidence(one, fitted[0], eval_config, positions.get(one.name, source.positions)) for one in sets]
-    sets += open_set.sets(open_sets, source, size)
+    sets += open_sets.evaluation_sets(source)
     set_records = records(predict, sets, path=path, depends=depends, log=log, per_image=eval_config.per_image)
     metrics = metrics_of(set_records, eval_config, imagenet=is_imagenet(source, eval_config))
     if "slices" in eval_config.evaluations:
         clean = next(record for one, record in zip(sets, set_records) if parse_metric(one.name).is_clean)
-        metrics += slices.metric_values(source, correctness(clean), eval_config.groups)
-    metrics += [*confidence.metric_values([*fitted, *set_records]), *open_set.metric_values(set_records)]
+        metrics += slice_values(source, correctness(clean), eval_config.groups)
+    metrics += [*confidence_values([*fitted, *set_records]), *open_set_values(set_records)]
     return Evaluation(sets, set_records, metrics, fitted[0] if fitted else None)
 
 

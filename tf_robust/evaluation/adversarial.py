@@ -1,6 +1,7 @@
 """Evaluation by attacks: robust accuracy, distances to the nearest misclassified images, and checks of the attacks themselves.
 
-`accuracy`, `distances` and `checks` return functions (predict, evaluation set) -> record, for `EvaluationSet.score`.
+`accuracy`, `accuracy_by_members`, `distances` and `checks` return functions (predict, evaluation set) -> record, for
+`EvaluationSet.score`. Their `positions`, int [N], are those of the images in the data set. Radii are on the [0, 1] pixel scale.
 """
 
 from collections.abc import Collection, Iterable
@@ -11,17 +12,15 @@ import tensorflow as tf
 
 from tf_robust import attacks
 from tf_robust.attacks import norms
-from tf_robust.attacks.attack import Predict
+from tf_robust.attacks.attack import Predict, loss_and_gradient, occurring_classes
 from tf_robust.attacks.criterion import Criterion
 from tf_robust.configs.threats import parse_threat
-from tf_robust.evaluation import auto_attack
-from tf_robust.evaluation.batches import SEED
-from tf_robust.evaluation.evaluation_set import ScoreSet
+from tf_robust.evaluation.evaluation_set import SEED, EvaluationSet, ScoreSet, read_batches
+from tf_robust.evaluation.scoring import accuracy_record, is_correct
 from tf_robust.models.outputs import checked_logits
 from tf_robust.ops import image_ops
 from tf_robust.ops.draws import Draws
-from tf_robust.utils import progress
-from tf_robust.utils.arrays import decoded, encoded
+from tf_robust.utils.files import decoded, encoded
 
 PGD_STEPS, PGD_STARTS = 40, 2
 AUTOATTACK_CARD = {
@@ -38,6 +37,12 @@ _CHECK_QUERIES = 1000
 _TOLERANCE = 0.01  # by which ordered accuracies may be out of order
 _LOSS_TOLERANCE = 0.05  # the same, of PGD on different losses
 _BROKEN = 0.02  # largest accuracy of a model at a radius that can make any image gray
+_CALLS = 5  # with the same images, to notice random outputs
+_RANDOM = 1e-4  # relative difference of the logits of two calls
+_PROBABILITIES = 1e-5  # tolerance of the range and the sum of probabilities
+_STEP = 2 / 255  # along the gradient, by which the margin must change
+_ROUNDING = 8 * 2.0**-24  # of float32, relative: of a sum of a few numbers
+_SQUARE = 0.002  # of accuracy that Square may take away from what the attacks with gradients leave
 
 
 def largest_radii(threats: Iterable[str]) -> dict[str, float]:
@@ -49,14 +54,7 @@ def largest_radii(threats: Iterable[str]) -> dict[str, float]:
 
 
 def accuracy_attack(name: str, norm: str, radius: float, queries: int) -> attacks.Attack:
-    """Returns the attack of a robust accuracy.
-
-    Args:
-        name: one of `ATTACKS`.
-        norm: l2 or linf.
-        radius: on the [0, 1] pixel scale.
-        queries: of the model by Square, per image.
-    """
+    """Returns the attack of a robust accuracy, one of `ATTACKS` in l2 or linf; Square queries the model so often per image."""
     if name == "pgd":
         return attacks.ProjectedGradientDescent(norm=norm, radius=radius, steps=PGD_STEPS, restarts=PGD_STARTS, seed=SEED)
     if name == "square":
@@ -65,13 +63,15 @@ def accuracy_attack(name: str, norm: str, radius: float, queries: int) -> attack
 
 
 def minimal_attack(name: str, norm: str) -> attacks.Attack:
-    """Returns the attack of a curve, which searches for the smallest perturbation.
-
-    Args:
-        name: one of `CURVES`.
-        norm: name of the norm.
-    """
+    """Returns the attack of a curve, one of `CURVES`, which searches for the smallest perturbation in a norm."""
     return CURVES[name](norm=norm, seed=SEED)
+
+
+def transferred_attack(norm: str, radius: float) -> attacks.Attack:
+    """Returns the attack that is computed on a surrogate: PGD, which goes on after the surrogate is wrong."""
+    return attacks.ProjectedGradientDescent(
+        norm=norm, radius=radius, steps=PGD_STEPS, early_stop=False, skip_misclassified=False, seed=SEED
+    )
 
 
 def median_interval(record: dict) -> tuple[float, float, float, int]:
@@ -92,68 +92,42 @@ def read_distances(record: dict) -> np.ndarray:
 def correct_at(records: Iterable[dict], radius: float) -> np.ndarray:
     """Returns bool [N]: the images that are classified correctly and for which no attack finds a misclassified perturbation up to a radius.
 
-    Args:
-        records: of the distances of attacks in the same norm, at least one.
-        radius: in that norm, on the [0, 1] pixel scale.
+    The records are those of the distances of attacks in the norm of the radius, at least one.
     """
     return np.min([read_distances(record) for record in records], axis=0) > radius
 
 
-def transferred_attack(norm: str, radius: float) -> attacks.Attack:
-    """Returns the attack that is computed on a surrogate: PGD, which goes on after the surrogate is wrong."""
-    return attacks.ProjectedGradientDescent(
-        norm=norm, radius=radius, steps=PGD_STEPS, early_stop=False, skip_misclassified=False, seed=SEED
-    )
-
-
-def transferred_accuracy(attack: attacks.Attack, positions: np.ndarray, surrogate: Predict) -> ScoreSet:
-    """Returns a function that counts the images that are classified correctly, and still after an attack on another model.
-
-    Args:
-        attack: any attack.
-        positions: int [N], of the images in the data set.
-        surrogate: the differentiable model that is attacked.
-    """
-
-    def score(predict, evaluation_set):
-        correct, start = [], 0
-        for images, labels in progress.batches(evaluation_set.open(), evaluation_set.name):
-            images, labels = image_ops.check_images(images), labels.numpy()
-            attacked = attack(surrogate, images, labels, indices=positions[start : start + len(images)])
-            both = (checked_logits(predict(part), labels, repr(evaluation_set.name)) for part in (tf.constant(images), attacked))
-            correct.append(np.all([logits.argmax(axis=1) == labels for logits in both], axis=0))
-            start += len(images)
-        return _accuracy_record(np.concatenate(correct))
-
-    return score
-
-
-def accuracy(attack: attacks.Attack, positions: np.ndarray) -> ScoreSet:
+def accuracy(attack: attacks.Attack, positions: np.ndarray, surrogate: Predict | None = None) -> ScoreSet:
     """Returns a function that counts the images that are classified correctly after an attack.
 
-    Args:
-        attack: any attack.
-        positions: int [N], of the images in the data set.
+    If the attack is computed on a surrogate, a differentiable model, they must be classified correctly without the attack, too.
     """
 
     def score(predict, evaluation_set):
-        return _accuracy_record(np.concatenate([right for *_, right in _attacked(predict, evaluation_set, attack, positions)]))
+        return accuracy_record(_correct_after(predict, evaluation_set, attack, positions, surrogate))
 
     return score
 
 
-def _accuracy_record(correct):
-    return {"kind": "accuracy", "count": len(correct), "correct": int(correct.sum()), "which": encoded(np.packbits(correct))}
+def _correct_after(predict, evaluation_set, attack, positions, surrogate=None):
+    """Returns bool [N]: which images are still classified correctly after an attack."""
+    return np.concatenate([right for *_, right in _attacked(predict, evaluation_set, attack, positions, surrogate)])
+
+
+def _attacked(predict, evaluation_set, attack, positions, surrogate=None):
+    """Yields (images, attacked images, bool [B]: still classified correctly) of each batch of a set."""
+    for images, labels, place in read_batches(evaluation_set):
+        attacked = attack(predict if surrogate is None else surrogate, images, labels, indices=positions[place]).numpy()
+        right = is_correct(predict, attacked, labels, evaluation_set.name)
+        if surrogate is not None:
+            right &= is_correct(predict, images, labels, evaluation_set.name)
+        yield images, attacked, right
 
 
 def distances(attack: attacks.Attack, positions: np.ndarray) -> ScoreSet:
-    """Returns a function that records the sizes of the smallest perturbations that are misclassified.
+    """Returns a function that records the sizes of the smallest perturbations that are misclassified, by a `minimal_attack`.
 
     The size is 0 for images that are already misclassified without an attack, infinity where the attack fails.
-
-    Args:
-        attack: as `minimal_attack` returns it.
-        positions: int [N], of the images in the data set.
     """
 
     def score(predict, evaluation_set):
@@ -167,26 +141,103 @@ def distances(attack: attacks.Attack, positions: np.ndarray) -> ScoreSet:
     return score
 
 
-def _attacked(predict, evaluation_set, attack, positions):
-    """Yields (images, attacked images, bool [B]: still classified correctly) of each batch of a set."""
-    start = 0
-    for images, labels in progress.batches(evaluation_set.open(), evaluation_set.name):
-        images, labels = image_ops.check_images(images), labels.numpy()
-        attacked = attack(predict, images, labels, indices=positions[start : start + len(images)]).numpy()
-        logits = checked_logits(predict(tf.constant(attacked)), labels, repr(evaluation_set.name))
-        yield images, attacked, logits.argmax(axis=1) == labels
-        start += len(images)
-    if not start:
-        raise ValueError(f"Expected images to evaluate {evaluation_set.name!r} on. Received: none")
+def accuracy_by_members(attack: attacks.AutoAttack, positions: np.ndarray) -> ScoreSet:
+    """Returns a function that counts the images that are classified correctly after each member of AutoAttack in turn.
+
+    What a member leaves of a batch is stored in the `parts` of the evaluation set: an interrupted evaluation resumes there. Warnings say
+    where the result may be too high.
+    """
+
+    def score(predict: Predict, evaluation_set: EvaluationSet) -> dict:
+        batches: list[dict[str, np.ndarray]] = []
+        warnings: list[str] = []
+        for images, labels, place in read_batches(evaluation_set, attack.batch_size):
+            warnings = warnings if batches else model_warnings(predict, images, labels)
+            batches.append(_correct_after_members(attack, predict, images, labels, positions[place], evaluation_set))
+        correct = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+        counts = {name: int(values.sum()) for name, values in correct.items()}
+        warnings += square_warnings(counts, len(correct["square"]))
+        return {**accuracy_record(correct["square"]), "correct_after": counts, "warnings": warnings}
+
+    return score
+
+
+def _correct_after_members(attack, predict, images, labels, indices, evaluation_set):
+    """Returns {"clean" or member: bool [B]}: whether the images are still classified correctly after it and those before it."""
+    logits = checked_logits(predict(tf.constant(images)), labels, repr(evaluation_set.name))
+    correct = logits.argmax(axis=1) == labels
+    after, parts = {"clean": correct}, evaluation_set.parts
+    for name, member in attack.members(len(occurring_classes(logits))).items():
+        part, active = f"{name}/{indices[0]}", np.flatnonzero(correct)
+        correct = correct.copy()
+        if part in parts:
+            correct &= np.unpackbits(decoded(parts[part], np.uint8), count=len(labels)).astype(bool)
+        elif len(active):
+            attacked = member(predict, images[active], labels[active], indices=indices[active])
+            correct[active] = is_correct(predict, attacked, labels[active], evaluation_set.name)
+            parts[part] = encoded(np.packbits(correct))
+        after[name] = correct
+    return after
+
+
+def model_warnings(predict: Predict, images: np.ndarray, labels: np.ndarray) -> list[str]:
+    """Returns a message for each property of a model that makes AutoAttack unreliable, as RobustBench warns of them.
+
+    Signs are sought on images, float32 [N, H, W, C], with labels, int [N]. A model without gradients raises ValueError.
+    """
+    images = tf.constant(images)
+    calls = [np.asarray(predict(images)) for _ in range(_CALLS)]
+    correct = calls[0].argmax(axis=1) == labels
+    found = [_random_message(calls), _probabilities_message(calls[0])]
+    if correct.any():
+        criterion = Criterion(tf.constant(labels[correct], tf.int64))
+        margins, gradients, _ = loss_and_gradient(predict, tf.boolean_mask(images, correct), criterion.margin)
+        # a step along the gradient changes nothing beyond rounding, of which the gradient of a saturated softmax may consist
+        moved = tf.clip_by_value(tf.boolean_mask(images, correct) + _STEP * tf.sign(gradients), 0.0, 1.0)
+        changes = np.abs(criterion.margin(tf.convert_to_tensor(predict(moved))) - margins)
+        vanishing = int((changes <= _ROUNDING * np.abs(margins)).sum())
+        message = f"The gradient vanishes for {vanishing} of {correct.sum()} images: attacks with gradients cannot find a direction."
+        found.append(message if vanishing else "")
+    return [message for message in found if message]
+
+
+def _random_message(calls):
+    finite = [np.where(np.isfinite(logits), logits, 0.0) for logits in calls]  # classes that are masked out are -infinity
+    scaled = [logits / (np.linalg.norm(logits, axis=1, keepdims=True) + 1e-10) for logits in finite]
+    largest = max(np.linalg.norm(one - scaled[0], axis=1).max() for one in scaled)
+    if largest <= _RANDOM:
+        return ""
+    return (
+        f"The outputs for the same images differ between calls (by {largest:.2g} of their size): the model draws random numbers, and an "
+        "attack that averages over them may be stronger."
+    )
+
+
+def _probabilities_message(logits):
+    inside = (logits > -_PROBABILITIES).all() and (logits < 1 + _PROBABILITIES).all()
+    if not inside or (np.abs(logits.sum(axis=1) - 1) > _PROBABILITIES).any():
+        return ""
+    return (
+        "The outputs look like probabilities, not logits: their gradients vanish where the model is confident. Try: outputs=probabilities"
+    )
+
+
+def square_warnings(counts: dict[str, int], total: int) -> list[str]:
+    """Returns a message if Square takes away more than 0.002 of the accuracy that the attacks with gradients leave.
+
+    `counts` is {member: number of images that are classified correctly after it}.
+    """
+    taken = (counts["fab_t"] - counts["square"]) / total
+    if taken <= _SQUARE:
+        return []
+    return [
+        f"Square, which uses no gradients, takes away another {taken:.3f} of accuracy: gradients may be masked, and a stronger or adapted "
+        "attack may find more."
+    ]
 
 
 class RandomNoise(attacks.Attack):
-    """Adds noise of the same size: a random point on the surface of the ball.
-
-    Args:
-        norm: name of the norm.
-        radius: of the ball.
-    """
+    """Adds noise of the same size: a random point on the surface of the ball."""
 
     def __init__(self, *, norm: str, radius: float, **kwargs):
         super().__init__(**kwargs)
@@ -201,45 +252,29 @@ class RandomNoise(attacks.Attack):
 def checks(norm: str, radius: float, positions: np.ndarray, measured: Collection[str] = ()) -> ScoreSet:
     """Returns a function that checks the attacks for signs of masked gradients (Athalye et al., 2018; Carlini et al., 2019).
 
-    Args:
-        norm: name of the norm.
-        radius: of the attacks.
-        positions: int [N], of the images in the data set.
-        measured: those of `ATTACKS` that are measured; pgd is compared with that on the margin.
+    `measured` are those of `ATTACKS` that are measured: pgd is compared with that on the margin.
     """
 
     def score(predict, evaluation_set):
         largest = norms.norm(norm).largest(evaluation_set.open().element_spec[0].shape[1:])
         correct = {
-            name: np.concatenate([right for *_, right in _attacked(predict, evaluation_set, attack, positions)])
+            name: _correct_after(predict, evaluation_set, attack, positions)
             for name, attack in check_attacks(norm, radius, largest, measured).items()
         }
         accuracies = {name: float(right.mean()) for name, right in correct.items()}
         failed = failed_checks(accuracies)
         if "autoattack" not in measured:  # whose record has these warnings
             images, labels = next(iter(evaluation_set.open()))
-            failed += auto_attack.model_warnings(predict, image_ops.check_images(images), labels.numpy())
-        return {
-            "kind": "checks",
-            "count": len(correct["noise"]),
-            "radius": radius,
-            "accuracies": accuracies,
-            "failed": failed,
-        }
+            failed += model_warnings(predict, image_ops.check_images(images), labels.numpy())
+        return {"kind": "checks", "count": len(correct["noise"]), "radius": radius, "accuracies": accuracies, "failed": failed}
 
     return score
 
 
 def check_attacks(norm: str, radius: float, largest: float, measured: Collection[str] = ()) -> dict[str, attacks.Attack]:
-    """Returns {name: attack} of the checks.
+    """Returns {name: attack} of the checks, where `largest` is the largest distance between two images.
 
     The attacks use the gradient of the margin, except pgd, the one that is measured.
-
-    Args:
-        norm: name of the norm.
-        radius: of the attacks.
-        largest: the largest distance between two images.
-        measured: as in `checks`.
     """
     ball: dict = {"norm": norm, "seed": SEED}
 
@@ -260,11 +295,7 @@ def check_attacks(norm: str, radius: float, largest: float, measured: Collection
 
 
 def failed_checks(accuracies: dict[str, float]) -> list[str]:
-    """Returns a message for each sign that the attacks are too weak.
-
-    Args:
-        accuracies: {name of a check: accuracy}, as `checks` records them.
-    """
+    """Returns a message for each sign that the attacks are too weak, from {name of a check: accuracy}."""
     order = (
         ("noise", "ten_steps", "noise of the same size is stronger than the attack"),
         ("one_step", "ten_steps", "one step is stronger than ten"),

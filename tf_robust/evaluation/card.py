@@ -3,20 +3,19 @@
 import os
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from tf_robust import corruptions, metrics
 from tf_robust.configs.evaluation import ALL_SEVERITIES, EvalConfig
 from tf_robust.corrupted_datasets import reader
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source, digest
-from tf_robust.evaluation import adaptation, adversarial, smoothing
-from tf_robust.evaluation.batches import SEED
-from tf_robust.evaluation.confidence import applies_to
+from tf_robust.evaluation import adversarial, smoothing
+from tf_robust.evaluation.confidence import OpenSets, applies_to
+from tf_robust.evaluation.evaluation_set import SEED, adaptation_batches, order_for_adaptation
 from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES, parse_metric
-from tf_robust.evaluation.nonuniform_noise import floor_of, training_std
-from tf_robust.evaluation.open_set import OpenSets
+from tf_robust.evaluation.sets import floor_of, training_std
 from tf_robust.saved_models.loading import Classifier
-
-_BINS = "100 examples a bin by confidence, the last bin included"
 
 Card = Mapping[str, Mapping]  # {family: {field: value}}, and "data"
 
@@ -59,9 +58,7 @@ def card_of(
     }
     chosen, shape = set(eval_config.evaluations), source.image_shape
     if eval_config.adaptation != "none":
-        batches = eval_config.adaptation_batch_size, eval_config.adaptation_order
-        in_order = adaptation.ordered(source, eval_config.adaptation_order)
-        card["adaptation"] = adaptation.card_part(in_order, eval_config.adaptation, *batches)
+        card["adaptation"] = adaptation_part(source, eval_config)
     if chosen & {"noise", "noise_floor"}:
         if training_source is None:
             raise ValueError("Expected a training source for the evaluations noise and noise_floor. Received: None")
@@ -69,11 +66,10 @@ def card_of(
         floor = floor_of(eval_config, training_std(training_source))
         if floor != corruptions.FLOOR:  # the floor of every card without this part
             card["nun"] = {"floor": floor}
-    description = corruptions.describe(shape, eval_config.constants(shape), eval_config.protocol(shape), eval_config.frost_dir or None)
     if "corruptions" in chosen:
-        card["corruptions"] = {"normalizer": "none", **_corruption_fields(eval_config, description)}
+        card["corruptions"] = {"normalizer": "none", **_corruption_fields(eval_config, shape)}
     if "corruptions_bar" in chosen:
-        fields = {name: value for name, value in _corruption_fields(eval_config, description).items() if name != "frost"}
+        fields = {name: value for name, value in _corruption_fields(eval_config, shape).items() if name != "frost"}
         card["corruptions_bar"] = {"set": eval_config.bar_set(shape), **fields}
     if chosen & {*CORRUPTION_FAMILIES} and eval_config.severities != ALL_SEVERITIES:  # those of every card without this part
         card["corruption_means"] = {"means_over_severities": list(eval_config.severities)}
@@ -81,7 +77,7 @@ def card_of(
         card["flips"] = {
             "seed": SEED,
             "sequences": eval_config.sequences,
-            "constants": description["constants"],
+            "constants": _describe(eval_config, shape)["constants"],
             "protocol": "cifar_c",
             "normalizer": "none",
         }
@@ -89,7 +85,7 @@ def card_of(
             table = metrics.reference_table("alexnet_imagenet_p")
             card["flip_rates"] = {**card["flips"], "normalizer": table["network"], **{name: table[name] for name in ("verified", "source")}}
     if "calibration" in chosen:
-        card["calibration"] = {"bins": _BINS}
+        card["calibration"] = {"bins": "100 examples a bin by confidence, the last bin included"}
     if shifts:
         card["shift"] = {shift.name: shift.card() for shift in shifts}
     if validation is not None:
@@ -105,40 +101,53 @@ def card_of(
         card["groups"] = {"column": eval_config.groups}
     attacked = {"images": eval_config.attack_subset} if eval_config.attack_subset else {}
     if "adversarial" in chosen:
-        if "autoattack" in eval_config.attack:
-            card["robust"] = {**adversarial.AUTOATTACK_CARD, "queries": eval_config.attack_queries, **attacked}
-        if "pgd" in eval_config.attack:
-            card["robust_pgd"] = {
-                "attack": "pgd",
-                "seed": SEED,
-                "steps": adversarial.PGD_STEPS,
-                "starts": adversarial.PGD_STARTS,
-                **attacked,
-            }
-        if "square" in eval_config.attack:
-            card["robust_square"] = {"attack": "square", "seed": SEED, "queries": eval_config.attack_queries, **attacked}
-        if surrogate is not None:
-            card["robust_transfer"] = {
-                "attack": "pgd",
-                "seed": SEED,
-                "steps": adversarial.PGD_STEPS,
-                "surrogate": surrogate.digest(),
-                "surrogate_interface": surrogate.interface.conventions(),
-                **attacked,
-            }
-        if attacked and eval_config.attacks_by_gradient:
-            card["fgsm"] = attacked
-        if eval_config.attack_checks and eval_config.attacks_by_gradient:
-            card["checks"] = {"seed": SEED, "num_images": adversarial.CHECKED, "subset": "stratified", **attacked}
-            radii = adversarial.largest_radii(eval_config.attack_radii)
-            if radii != adversarial.largest_radii(EvalConfig.attack_radii):  # those of every card without this part
-                card["checks"]["radii"] = radii
+        card |= _attack_parts(eval_config, attacked, surrogate)
     if "attack_curves" in chosen:
         card["distance"] = {"seed": SEED, **attacked}
         card["attack_curves"] = {**card["distance"], "attacks": list(eval_config.curve_attacks)}
     if "certified" in chosen:
-        card.update(_smoothing_parts(eval_config, attacked))
+        card |= _smoothing_parts(eval_config, attacked)
     return card
+
+
+def adaptation_part(source: Source, eval_config: EvalConfig) -> dict:
+    """Returns the part of a card: what is adapted, to which batches, and how many classes these contain."""
+    labels = np.asarray(order_for_adaptation(source, eval_config.adaptation_order).labels)
+    sizes = adaptation_batches(len(labels), eval_config.adaptation_batch_size)
+    counts = [np.unique(batch, return_counts=True)[1] for batch in np.split(labels, np.cumsum(sizes)[:-1])]
+    return {
+        "statistics": eval_config.adaptation,
+        "batch_sizes": sorted({*sizes}),
+        "order": eval_config.adaptation_order,
+        "classes_per_batch": float(np.mean([len(of_batch) for of_batch in counts])),
+        "largest_class_fraction": float(np.mean([of_batch.max() / of_batch.sum() for of_batch in counts])),
+    }
+
+
+def _attack_parts(eval_config, attacked, surrogate):
+    """The parts of robust accuracies, FGSM and the checks of the attacks."""
+    pgd = {"attack": "pgd", "seed": SEED, "steps": adversarial.PGD_STEPS}
+    queries = {"queries": eval_config.attack_queries, **attacked}
+    parts: dict[str, dict] = {}
+    if "autoattack" in eval_config.attack:
+        parts["robust"] = {**adversarial.AUTOATTACK_CARD, **queries}
+    if "pgd" in eval_config.attack:
+        parts["robust_pgd"] = {**pgd, "starts": adversarial.PGD_STARTS, **attacked}
+    if "square" in eval_config.attack:
+        parts["robust_square"] = {"attack": "square", "seed": SEED, **queries}
+    if surrogate is not None:
+        conventions = surrogate.interface.conventions()
+        parts["robust_transfer"] = {**pgd, "surrogate": surrogate.digest(), "surrogate_interface": conventions, **attacked}
+    if not eval_config.attacks_by_gradient:
+        return parts
+    if attacked:
+        parts["fgsm"] = attacked
+    if eval_config.attack_checks:
+        parts["checks"] = {"seed": SEED, "num_images": adversarial.CHECKED, "subset": "stratified", **attacked}
+        radii = adversarial.largest_radii(eval_config.attack_radii)
+        if radii != adversarial.largest_radii(EvalConfig.attack_radii):  # those of every card without this part
+            parts["checks"]["radii"] = radii
+    return parts
 
 
 def _smoothing_parts(eval_config, attacked):
@@ -154,38 +163,37 @@ def has_corruptions_of(card: Card, eval_config: EvalConfig) -> bool:
     """Returns whether the corruptions in a card, if there are any, are those of an evaluation: its frost, or its corrupted set."""
     if "corruptions" not in card:
         return True
-    shape = tuple(card["data"]["image_shape"])
-    description = corruptions.describe(shape, eval_config.constants(shape), eval_config.protocol(shape), eval_config.frost_dir or None)
-    fields = _corruption_fields(eval_config, description)
+    fields = _corruption_fields(eval_config, tuple(card["data"]["image_shape"]))
     return {name: card["corruptions"].get(name) for name in fields} == fields
 
 
-def _corruption_fields(eval_config, description):
+def _describe(eval_config, image_shape):
+    """Description of the corruptions of images (H, W, C)."""
+    constants, protocol = eval_config.constants(image_shape), eval_config.protocol(image_shape)
+    return corruptions.describe(image_shape, constants, protocol, eval_config.frost_dir or None)
+
+
+def _corruption_fields(eval_config, image_shape):
     """Fields of corruptions on the fly, or of the card of a corrupted set; of a published set only the name is known."""
-    if not eval_config.corrupted_dir:
+    description, folder = _describe(eval_config, image_shape), eval_config.corrupted_dir
+    if not folder:
         return {"seed": SEED, **description}
-    set_card = reader.card_of(eval_config.corrupted_dir) if os.path.isdir(eval_config.corrupted_dir) else {}
+    is_folder = os.path.isdir(folder)
+    set_card = reader.card_of(folder) if is_folder else {}
     known = {field: set_card[field] for field in ("seed", *description) if field in set_card}
-    return known or {"prepared_set": os.path.basename(eval_config.corrupted_dir.rstrip("/")), **_files_of(eval_config.corrupted_dir)}
+    return known or {"prepared_set": os.path.basename(folder.rstrip("/")), **(_files_of(folder) if is_folder else {})}
 
 
 def _files_of(folder):
-    """Names and sizes of the files of a published set, without its subfolders; nothing for a TFDS name."""
-    if not os.path.isdir(folder):
-        return {}
+    """Names and sizes of the files of a published set, without its subfolders."""
     entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     return {"files": digest("\n".join(f"{entry.name} {entry.stat().st_size if entry.is_file() else ''}" for entry in entries))}
 
 
 def image_sizes(source: Source, predict: Classifier) -> dict[str, list[int]]:
-    """Returns the part `sizes` of a card: the image sizes before and after the model resizes. Comparisons ignore it.
+    """Returns the part `sizes` of a card, which comparisons ignore: {"corrupted_at": [H, W], "model_input": [H, W]}.
 
-    Args:
-        source: evaluated images; corruptions, noise and attacks are applied at their size.
-        predict: the model.
-
-    Returns:
-        {"corrupted_at": [H, W], "model_input": [H, W], the size that the network receives}
+    Corruptions, noise and attacks are applied at the size of the source's images; the other size is the one that the network receives.
     """
     height, width = source.image_shape[:2]
     side = predict.interface.input_size
@@ -197,14 +205,7 @@ def image_sizes(source: Source, predict: Classifier) -> dict[str, list[int]]:
 
 
 def dependencies(model: str | None, interface: Mapping | None, card: Card, name: str) -> dict:
-    """Returns what the record of a set depends on, for JSON.
-
-    Args:
-        model: digest of the model's files.
-        interface: a `loading.ModelInterface` as a dictionary.
-        card: as `card_of` returns it.
-        name: of the set.
-    """
+    """Returns what the record of a set depends on, for JSON: digest and `interface.conventions` of the model, and parts of the card."""
     adapted = {"adaptation": card["adaptation"]} if "adaptation" in card else {}
     fitted = {"confidence": card["confidence"]} if model and "confidence" in card and applies_to(name) else {}
     return {"model": model, "interface": interface, "data": card["data"], "family": part_of(card, name), **adapted, **fitted}
@@ -238,16 +239,7 @@ def _of_open_set(fields, name):
 
 
 def difference(metric: str, first: Card | None, second: Card | None) -> list[tuple[str, object, object]]:
-    """Returns the fields in which two cards differ for a metric.
-
-    Args:
-        metric: name of the metric.
-        first: as `card_of` returns it, or None.
-        second: as `card_of` returns it, or None.
-
-    Returns:
-        [(field, value in the first card, value in the second)]; empty if a card is missing.
-    """
+    """Returns the fields in which two cards differ for a metric: [(field, first value, second value)]; empty if a card is missing."""
     if not first or not second:
         return []
     differing: list[tuple[str, object, object]] = []

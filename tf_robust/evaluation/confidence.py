@@ -1,8 +1,8 @@
-"""Confidence fitted on validation images, and measured on clean, shifted and corrupted ones: scaling, abstention, conformal sets.
+"""Scores of images beside the prediction: confidence fitted on validation images, and scores that recognize other classes.
 
-Scaling is fitted on all validation images, or on one half where a threshold or conformal sets are fitted too, for which the other half
-remains. The halves are a fixed random division that depends on the number of images alone; the random number of a conformal set is a pure
-function of its image's index.
+Confidence is measured on clean, shifted and corrupted images: scaling, abstention, conformal sets. Scaling is fitted on all validation
+images, or on one half where a threshold or conformal sets are fitted too, for which the other half remains. The halves are a fixed random
+division that depends on the number of images alone; the random number of a conformal set is a pure function of its image's index.
 """
 
 import dataclasses
@@ -16,39 +16,32 @@ import tensorflow as tf
 from tf_robust import data, metrics
 from tf_robust.configs.evaluation import EvalConfig
 from tf_robust.data.source import Source
-from tf_robust.evaluation.evaluation_set import EvaluationSet
-from tf_robust.evaluation.metric_table import METRICS
-from tf_robust.evaluation.metric_value import MetricValue, parse_metric
-from tf_robust.evaluation.scoring import collect, correctness, score_set
+from tf_robust.data.subsets import stratified_subset
+from tf_robust.evaluation.evaluation_set import EvaluationSet, batch_size_of, clean_batches
+from tf_robust.evaluation.metric_value import parse_metric
+from tf_robust.evaluation.scoring import collect, correctness, masked_logits, score_set
 from tf_robust.ops import philox
-from tf_robust.utils.arrays import decoded, encoded
+from tf_robust.saved_models.loading import Classifier
+from tf_robust.utils.files import decoded, encoded
 
-SET = "confidence"  # name of the set that is fitted on
 BINS = scipy.special.expit(np.linspace(-4, 16, 81))  # edges of confidences, for reliability and risk of many sets at once
 _SEED = 30
 _FIT, _MEASURE, _HALVES = range(3)  # purposes of draws
+KNOWN = 10_000  # training images whose embeddings are known
+NEIGHBORS = 0.001  # k as a fraction of them: 50 of 50,000 and 10 of 12,800 in Sun et al.
+BASELINE_SCORE = "max_softmax"  # the score of `ood/NAME/auroc`
 
 
-def fit_set(source: Source, eval_config: EvalConfig, batch_size: int) -> EvaluationSet:
-    """Returns the validation images, whose record has what was fitted on them.
-
-    Args:
-        source: validation images.
-        eval_config: names what is fitted.
-        batch_size: images in a batch.
-    """
-    metric = functools.partial(_fit, eval_config=eval_config, positions=source.positions)
-    return EvaluationSet(SET, lambda: data.evaluation_batches(source, batch_size), metric, source.class_mask)
+def fit_set(source: Source, eval_config: EvalConfig) -> EvaluationSet:
+    """Returns the validation images, whose record has what was fitted on them."""
+    score = functools.partial(_fit, eval_config=eval_config, positions=source.positions)
+    return EvaluationSet("confidence", lambda: clean_batches(source), score, source.class_mask)
 
 
 def with_confidence(one: EvaluationSet, fitted: dict, eval_config: EvalConfig, positions: np.ndarray) -> EvaluationSet:
-    """Returns an evaluation set whose record also has the metrics of fitted confidences.
+    """Returns an evaluation set whose record also has the metrics of fitted confidences; others than `applies_to` unchanged.
 
-    Args:
-        one: any set; one that is not clean, shifted or corrupted is returned unchanged.
-        fitted: the record of `fit_set`.
-        eval_config: names what was fitted.
-        positions: int [N], of its images in their data set.
+    `fitted` is the record of `fit_set`; the positions, int [N], are those of the images in their data set.
     """
     if not applies_to(one.name):
         return one
@@ -87,18 +80,10 @@ def _fit(predict, evaluation_set, eval_config, positions):
     return record
 
 
-def score(
-    logits: np.ndarray, labels: np.ndarray, *, fitted: dict, eval_config: EvalConfig, positions: np.ndarray, keep: bool = False
-) -> dict:
-    """Returns the entry `confidence` of a set's record.
+def score(logits: np.ndarray, labels: np.ndarray, *, fitted: dict, eval_config: EvalConfig, positions: np.ndarray, keep: bool) -> dict:
+    """Returns the entry `confidence` of a set's record, with `keep` also the confidence of each image.
 
-    Args:
-        logits: [N, C], as the model returns them.
-        labels: int [N].
-        fitted: the record of `fit_set`.
-        eval_config: names what was fitted.
-        positions: int [N], of the images in their data set.
-        keep: include the confidence of each image.
+    The logits [N, C] are as the model returns them; the other arguments are those of `with_confidence`.
     """
     scaled = scale(logits, fitted)
     probabilities, correct = scipy.special.softmax(scaled, axis=1), scaled.argmax(axis=1) == labels
@@ -130,12 +115,7 @@ def scale(logits: np.ndarray, fitted: dict) -> np.ndarray:
 
 
 def uniforms(indices: Sequence[int] | np.ndarray, purpose: int) -> np.ndarray:
-    """Returns numbers [N] in [0, 1), each a pure function of the seed, an index and a purpose.
-
-    Args:
-        indices: int [N], >= 0.
-        purpose: of the draw, int.
-    """
+    """Returns numbers [N] in [0, 1), each a pure function of the seed, an index >= 0 and the purpose of the draw."""
     count = int(np.max(indices)) + 1  # draw i of a stream is the same however many are drawn
     return philox.uniform([count], tf.constant([_SEED, purpose], tf.int64)).numpy().astype(np.float64)[np.asarray(indices)]
 
@@ -151,28 +131,6 @@ def outcomes(record: dict) -> tuple[np.ndarray, np.ndarray]:
     return decoded(found["confidences"], np.float32), correctness({**record, "which": found["which"]})
 
 
-def metric_values(records: Sequence[dict]) -> list[MetricValue]:
-    """Returns the metrics of fitted confidences.
-
-    `calibrated/GROUP/ece` (and rms, brier, nll; with `_before` without scaling), `abstention/GROUP/coverage` and `accuracy`,
-    `conformal/GROUP/coverage` and `size`; GROUP is `severity_1` to `severity_5` or `shift/NAME`, and missing for clean images.
-
-    Args:
-        records: of all sets, among them that of the validation images.
-    """
-    fitted = next((record for record in records if record["kind"] == "confidence"), None)
-    if fitted is None:
-        return []
-    found = []
-    if isinstance(fitted["scale"], float) and any("ece" in record.get("confidence", {}) for record in records):
-        found.append(MetricValue("calibrated", "temperature").with_value(1 / fitted["scale"], fitted["count"]))
-    if fitted["threshold"] is not None:
-        found.append(MetricValue("abstention", "threshold").with_value(fitted["threshold"], fitted["count"]))
-    for group, members in groups(records).items():
-        found += _group_metrics(f"{group}/" if group else "", members)
-    return found
-
-
 def groups(records: Sequence[dict]) -> dict[str, list[dict]]:
     """Returns {"" (clean), "severity_1" (over the 15 corruptions), ..., "shift/NAME": records with fitted confidences}."""
     found: dict[str, list[dict]] = {}
@@ -185,28 +143,69 @@ def groups(records: Sequence[dict]) -> dict[str, list[dict]]:
     return dict(sorted(found.items(), key=lambda entry: (entry[0] != "", entry[0].startswith("shift/"), entry[0])))
 
 
-def _group_metrics(group, members):
-    count, entries = members[0]["count"], [member["confidence"] for member in members]
-    images = sum(member["count"] for member in members)
+@dataclasses.dataclass(frozen=True)
+class OpenSets:
+    """Data sets of other classes, and what scores of them need.
 
-    def fraction(family, name, part, whole):
-        named = MetricValue(family, group + name)
-        return named.with_accuracy(part, whole) if len(members) == 1 else named.with_value(part / whole, count)  # sets share their images
+    Attributes:
+        sources: {name in metrics: images}; their labels are not used.
+        model: has an output `embedding`; None: there are no scores by nearest neighbors.
+        known: training images for nearest neighbors; None: there are none.
+    """
 
-    def total(field):
-        return sum(entry[field] for entry in entries)
+    sources: dict[str, Source] = dataclasses.field(default_factory=dict)
+    model: Classifier | None = None
+    known: Source | None = None
 
-    found = []
-    if "ece" in entries[0]:
-        for name in ("rms", "ece", "brier", "nll"):
-            unscaled = METRICS[f"calibration/{name}"].record_field
-            for end, values in (("", [entry[name] for entry in entries]), ("_before", [member[unscaled] for member in members])):
-                found.append(MetricValue("calibrated", f"{group}{name}{end}").with_value(float(np.mean(values)), count))
-    if "answered" in entries[0]:
-        found.append(fraction("abstention", "coverage", total("answered"), images))
-        if total("answered"):
-            found.append(fraction("abstention", "accuracy", total("answered_correct"), total("answered")))
-    if "covered" in entries[0]:
-        found.append(fraction("conformal", "coverage", total("covered"), images))
-        found.append(MetricValue("conformal", f"{group}size").with_value(total("size") / images, count))
-    return found
+    def card(self) -> dict:
+        """Returns what the metrics depend on, for JSON."""
+        known = self.known.fingerprint() if self.model and self.known else "none"
+        sets = {name: {"num_images": len(one), "fingerprint": one.fingerprint()} for name, one in self.sources.items()}
+        return {"neighbors_among": known, "neighbors": self.neighbors, "sets": sets}
+
+    @property
+    def neighbors(self) -> int:
+        """k of the nearest neighbors; 0: there are no scores by nearest neighbors."""
+        return max(1, round(NEIGHBORS * len(self.known))) if self.model and self.known else 0
+
+    def evaluation_sets(self, source: Source) -> list[EvaluationSet]:
+        """Returns the set of the model's own classes, those of a source, `ood`, and the others, `ood/NAME`; none if there are no others."""
+        if not self.sources:
+            return []
+        size = batch_size_of(source.image_shape)
+
+        @functools.cache
+        def known():
+            if self.model is None or self.known is None:
+                return None
+            return np.concatenate([self.model.outputs(images)["embedding"] for images, _ in data.evaluation_batches(self.known, size)])
+
+        score = functools.partial(_score_open_set, known=known, open_sets=self)
+        return [
+            EvaluationSet(name, functools.partial(data.evaluation_batches, one, size), score, source.class_mask)
+            for name, one in {"ood": source, **{f"ood/{name}": one for name, one in self.sources.items()}}.items()
+        ]
+
+
+def known_images(training: Source) -> Source:
+    """Returns the training images whose embeddings are known: all, a fixed stratified subset, or the first ones of a stream."""
+    if len(training) <= KNOWN:
+        return training
+    return stratified_subset(training, KNOWN) if training.random_access else training.part(0, KNOWN)
+
+
+def _score_open_set(predict, evaluation_set, known, open_sets):
+    """The record of a set: the scores of each image."""
+    parts: list[dict] = []
+    for images, _ in evaluation_set.open():
+        if known() is None:
+            parts.append(metrics.logit_scores(np.asarray(predict(images))))
+            continue
+        outputs = open_sets.model.outputs(images)
+        scores = metrics.logit_scores(np.asarray(masked_logits(outputs["logits"], evaluation_set.class_mask)))
+        parts.append({**scores, "knn": metrics.neighbor_scores(known(), np.asarray(outputs["embedding"]), open_sets.neighbors)})
+    if not parts:
+        raise ValueError(f"Expected images in {evaluation_set.name!r}. Received: none")
+    scores = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    count = len(scores[BASELINE_SCORE])
+    return {"kind": "ood", "count": count, "scores": {name: encoded(one.astype(np.float32)) for name, one in scores.items()}}

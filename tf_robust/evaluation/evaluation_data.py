@@ -1,7 +1,10 @@
-"""The images that models are evaluated on."""
+"""The images that models are evaluated on: those that a model was not trained on, by its card."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import filecmp
+import os
+import typing
+from collections.abc import Callable, Mapping, Sequence
 
 import keras
 
@@ -10,6 +13,7 @@ from tf_robust.configs import DataConfig
 from tf_robust.data import splits
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
+from tf_robust.saved_models import card_files
 from tf_robust.saved_models.loading import Classifier
 from tf_robust.utils.progress import print_note
 
@@ -49,12 +53,9 @@ class EvaluationData:
         data.shifts.check_shifts(self.eval_config.ood, "ood")
 
     def source(self, split: str, examples: int = 0, mapped: bool = True) -> Source:
-        """Returns one split of the data. Parts of data without splits are drawn before labels are mapped (`map_labels`).
+        """Returns one split of the data, of validation and test so many examples, stratified; 0: all.
 
-        Args:
-            split: train, validation or test.
-            examples: number of examples of validation and test, stratified; 0: all.
-            mapped: as in `splits.open_split`.
+        Parts of data without splits are drawn before labels are mapped (`map_labels`).
         """
         return splits.open_split(
             self.config,
@@ -102,11 +103,7 @@ class EvaluationData:
         ]
 
     def validation_source(self) -> Source | None:
-        """Returns the images that confidences are fitted on; None if none are.
-
-        Raises:
-            ValueError: the data have no validation part besides the evaluated images.
-        """
+        """Returns the images that confidences are fitted on, which must not be evaluated; None if none are fitted."""
         if not self.eval_config.needs_validation_set:
             return None
         if self.validation_images is not None:
@@ -125,12 +122,7 @@ class EvaluationData:
         return self.source("validation")
 
     def open_sets(self, original: Source, model: Classifier | None) -> evaluation.OpenSets:
-        """Returns the data sets of other classes, and what nearest neighbors need.
-
-        Args:
-            original: images to evaluate on.
-            model: has an output `embedding`; None: there is none.
-        """
+        """Returns the data sets of other classes, and what nearest neighbors need: a model with an output `embedding`, or None."""
         sources = self.other_sources(original)
         if not sources:
             return evaluation.OpenSets()
@@ -139,11 +131,7 @@ class EvaluationData:
         return evaluation.OpenSets(sources, model, self.known_source() if model else None)
 
     def other_sources(self, original: Source) -> dict[str, Source]:
-        """Returns {name in metrics: images of other classes}, with the image size of the images to evaluate on.
-
-        Raises:
-            ValueError: another number of channels.
-        """
+        """Returns {name in metrics: images of other classes}, with the image size of the images to evaluate on."""
         subset = self.eval_config.subset
         return {
             data.shifts.shift_name(name): splits.open_other(self.config, name, original, subset=subset, images=self.ood_images.get(name))
@@ -169,3 +157,115 @@ class EvaluationData:
             return self.source("train")
         print_note(f"nun's noise depends on the standard deviations of the evaluated images of {self.config.data}: it has no others.")
         return self.evaluation_source()
+
+
+def with_default_split(given: EvaluationData, card: Mapping[str, typing.Any], calibrated: Sequence[str] = ()) -> EvaluationData:
+    """Returns data with the split to evaluate a model on unless the user chooses one: of data without splits, all unseen images.
+
+    The card of the model names the data that it was trained on; the integers of the formats `calibrated` are calibrated on training images.
+    """
+    name = given.config.data
+    trained = trainings_on(card, name) if given.images is None else []
+    if any(one.get("validation_fraction", 0.0) is None for one in trained) and not data.has_splits(name):
+        print_note(
+            f"the model was trained on images of {name} that are not those of a split: its accuracies on them may be too high. "
+            "Try: other images, such as the test images of that training"
+        )
+        trained = []
+    part_only = trained or calibrated
+    if given.images is None and (part_only or data.has_splits(name)):
+        return given
+    return dataclasses.replace(given, eval_config=dataclasses.replace(given.eval_config, evaluation_split="all"))
+
+
+def print_default_split(given: EvaluationData, calibrated: Sequence[str] = ()) -> None:
+    """Prints which images of data without splits, as `with_default_split` returned them, are evaluated."""
+    name, split = given.config.data, given.eval_config.evaluation_split
+    if split == data.WHOLE and given.held_out:
+        print_note(f"{name} has no splits: confidences are fitted on {given.held_out:g} of its images, all others are evaluated.")
+    elif split == data.WHOLE and given.images is None:
+        print_note(f"{name} has no splits: evaluated on all of its images.")
+    elif given.images is None and not data.has_splits(name):
+        reason = f"as {', '.join(calibrated)} is calibrated on the training part" if calibrated else "which the model was not trained on"
+        print_note(
+            f"{name} has no splits: evaluated on the {split} part, {reason}. To compare another model with it: evaluation_split={split}."
+        )
+
+
+def with_validation_of_card(card: Mapping[str, typing.Any], path: str, config: DataConfig) -> DataConfig:
+    """Returns a configuration whose validation (and, of data without splits, test) images a model was not trained on, by its card.
+
+    A `validation_fraction` of 0 becomes that of the training, which is printed. Models of other data, without such a card, or of data with
+    a validation split of their own are not concerned. ValueError: the model at `path` was trained on some of these images.
+    """
+    held_out = fraction_not_trained_on(card, config.data)
+    if held_out is None or data.has_splits(config.data) and data.has_validation(config.data, config.data_dir or None):
+        return config
+    if not held_out:
+        raise ValueError(
+            f"Expected validation images of {config.data} that {path} was not trained on. Received: a model that was trained on "
+            "all training images (validation_fraction=0 in its card). Try: other data, or train it with validation_fraction=0.1"
+        )
+    check_unchanged(card, path, config)
+    if config.validation_fraction > held_out:
+        raise ValueError(
+            f"Expected validation_fraction <= {held_out:g}, that of the training of {path}, which was trained on the other "
+            f"images. Received: {config.validation_fraction:g}. Try: leave out validation_fraction"
+        )
+    if config.validation_fraction:
+        return config
+    print_note(f"validation_fraction={held_out:g}, from the card of {path}: images that it was not trained on.")
+    return dataclasses.replace(config, validation_fraction=held_out)
+
+
+def check_unchanged(card: Mapping[str, typing.Any], path: str, config: DataConfig) -> None:
+    """Raises ValueError if data without splits have changed since a model's training, by its card: their splits are then others."""
+    described = [one["division"] for one in trainings_on(card, config.data) if isinstance(one.get("division"), dict)]
+    if not described or data.has_splits(config.data):
+        return
+    now = data.describe_division(config.data, data_range=config.data_range)
+    changed = [one for one in described if one != now]
+    if changed:
+        before = changed[0]
+        count = f"{now['images']} instead of {before.get('images')}" if now["images"] != before.get("images") else "with other labels"
+        raise ValueError(
+            f"Expected the images of {config.data} with which {path} was trained: of changed images, it is not known which ones it was "
+            f"trained on. Received: images that have changed since ({count}). Try: keep new images in a folder or file of their own"
+        )
+
+
+def fraction_not_trained_on(card: Mapping[str, typing.Any], name: str) -> float | None:
+    """Returns the fraction of a data set that was held out in the training of a model, by its card; None: other data, or not known."""
+    fractions = [one.get("validation_fraction") for one in trainings_on(card, name)]
+    return min((data.held_out_fraction(name, fraction) for fraction in fractions if fraction is not None), default=None)
+
+
+def trainings_on(card: Mapping[str, typing.Any], name: str) -> list[dict[str, typing.Any]]:
+    """Returns the trainings of a model on a data set, as `card_files.trainings`."""
+    return [one for one in card_files.trainings(card) if is_same_data(one["data"], name)]
+
+
+def is_same_data(name: str, other: str) -> bool:
+    """Returns whether two names are those of one data set: of files, paths that end alike, if both exist with the same content."""
+    paths = [one.partition(":")[2] if data.kind_of(one).has_path else "" for one in (name, other)]
+    if not all(paths):
+        return not any(paths) and name.partition(":")[0] == other.partition(":")[0]
+    first, second = (os.path.normpath(os.path.expanduser(path)) for path in paths)
+    if os.path.basename(first) != os.path.basename(second):
+        return False
+    return not (os.path.exists(first) and os.path.exists(second)) or _have_same_content(first, second)
+
+
+def _have_same_content(first, second):
+    """Whether two files, or the names and sizes of the files in two folders, are the same."""
+    if os.path.samefile(first, second):
+        return True
+    if os.path.isfile(first) and os.path.isfile(second):
+        return filecmp.cmp(first, second, shallow=False)
+    return os.path.isdir(first) and os.path.isdir(second) and _sizes(first) == _sizes(second)
+
+
+def _sizes(folder):
+    """{path within a folder: size in bytes} of its files."""
+    paths = (os.path.join(place, file) for place, _, files in os.walk(folder) for file in files)
+    return {os.path.relpath(path, folder): os.path.getsize(path) for path in paths}

@@ -13,26 +13,25 @@ from tf_robust import evaluation
 from tf_robust.configs.train import UNRECORDED_FLAGS
 from tf_robust.data import WHOLE, has_splits
 from tf_robust.data.source import Source
-from tf_robust.evaluation.default_split import print_default_split, with_default_split
-from tf_robust.evaluation.evaluation_data import EvaluationData
+from tf_robust.evaluation.evaluation_data import EvaluationData, print_default_split, with_default_split, with_validation_of_card
+from tf_robust.evaluation.evaluation_set import order_for_adaptation
 from tf_robust.evaluation.model_checks import (
     check_columns,
     check_model_suits,
+    load_surrogate,
     note_classes,
     with_checked_inputs,
     with_known_outputs,
     with_label_set_of_card,
     with_output_check,
     with_possible_attacks,
-    with_validation_of_card,
 )
-from tf_robust.evaluation.surrogates import load_surrogate
 from tf_robust.saved_models import loading
 from tf_robust.saved_models.adaptation import with_batch_statistics
 from tf_robust.saved_models.embeddings import with_embedding
 from tf_robust.utils import environment, progress
 
-SECONDS_BETWEEN_LINES = 5.0  # of the sets of an evaluation
+_SECONDS_BETWEEN_LINES = 5.0  # of the sets of an evaluation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +87,10 @@ def evaluate(
     data = dataclasses.replace(data, eval_config=with_possible_attacks(data.eval_config, classifier, source))
     training_source, shifts = data.noise_source(), data.shifts(source)
     predict = with_output_check(classifier)
-    surrogate = _surrogate(data, classifier, source)
+    surrogate = None
+    if data.eval_config.surrogate:
+        given = data.eval_config.surrogate if data.surrogate is None else data.surrogate
+        surrogate = load_surrogate(given, source, classifier.interface.trust)
     validation = data.validation_source()
     if validation is not None:  # predictions on it are made as on the evaluated images
         validation = dataclasses.replace(validation, class_mask=source.class_mask)
@@ -99,9 +101,11 @@ def evaluate(
     if classifier.batch_dependence:
         card["batch_dependence"] = classifier.batch_dependence
     digest, interface_fields = classifier.digest(), classifier.interface.conventions()
-    if data.eval_config.adaptation != "none":
+    adapted, order = data.eval_config.adaptation != "none", data.eval_config.adaptation_order
+    if adapted:
         predict = with_output_check(with_batch_statistics(classifier))
-        source, shifts = _in_order(source, shifts, data.eval_config.adaptation_order)
+        source = order_for_adaptation(source, order)
+        shifts = [dataclasses.replace(shift, source=order_for_adaptation(shift.source, order)) for shift in shifts]
     with contextlib.ExitStack() as reading:
         for one in (source, *(shift.source for shift in shifts), *filter(None, [validation]), *open_sets.sources.values()):
             reading.enter_context(one.reading())
@@ -117,8 +121,13 @@ def evaluate(
             validation=validation,
             open_sets=open_sets,
             depends=lambda name: evaluation.dependencies(digest, interface_fields, card, name),
-            log=log or progress.at_intervals(functools.partial(print, flush=True), SECONDS_BETWEEN_LINES, evaluation.IMPORTANT),
+            log=log or progress.at_intervals(functools.partial(print, flush=True), _SECONDS_BETWEEN_LINES, evaluation.IMPORTANT),
         )
+    options = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in dataclasses.asdict(data.eval_config).items()
+        if name not in UNRECORDED_FLAGS and (value or name != "corruptions")  # as before there was a choice
+    }
     no_mce = evaluation.why_no_mce(source, data.eval_config, result.metrics)
     content = {
         "row": row,
@@ -127,10 +136,10 @@ def evaluate(
         "data": data.config.data,
         "model": str(classifier.card.get("model", model_name or os.path.basename(os.path.abspath(classifier.path)))),
         "split": data.eval_config.evaluation_split,
-        "options": recorded(data.eval_config),
+        "options": options,
         "card": card,
         "attacks": _attacks(result.records),
-        "rows": [metric.to_json() for metric in _named(result.metrics, data)],
+        "rows": [metric.of_model(data.config.label_fraction, adapted).to_json() for metric in result.metrics],
         "versions": environment.describe(),
         "commit": environment.commit(),
         "date": datetime.date.today().isoformat(),
@@ -148,15 +157,18 @@ def match_model_and_data(
 ) -> tuple[loading.Classifier, EvaluationData, Source]:
     """Returns a model with the input range and the kind of output that fit the data, the data that suit the model, and the images.
 
-    Args:
-        classifier: the model.
-        data: to evaluate it on.
-        split_chosen: as in `evaluate`.
-
-    Raises:
-        ValueError: as in `evaluate`.
+    The data get the image size, the classes and the validation fraction of the model. Arguments and errors as in `evaluate`.
     """
-    data = _for_model(data, classifier, split_chosen)
+    data = data if split_chosen else with_default_split(data, classifier.card)
+    fits = data.eval_config.needs_validation_set and data.validation_images is None
+    divided = data.eval_config.evaluation_split != WHOLE and not has_splits(data.config.data)
+    held_out = data.images is None and (fits or divided)
+    data = dataclasses.replace(
+        data,
+        config=with_validation_of_card(classifier.card, classifier.path, data.config) if held_out else data.config,
+        model_size=loading.image_size_of(classifier),
+        num_classes=classifier.num_classes or 0,
+    )
     source = with_label_set_of_card(classifier, data.evaluation_source())
     check_model_suits(classifier, source)
     known = with_known_outputs(classifier, source)
@@ -166,46 +178,6 @@ def match_model_and_data(
     check_columns(known, source)
     note_classes(source, data.num_classes)
     return with_checked_inputs(known, source), data, source
-
-
-def recorded(eval_config: evaluation.EvalConfig) -> dict:
-    """Returns the fields of the configuration, for JSON; without paths, whose content the card describes."""
-    return {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in dataclasses.asdict(eval_config).items()
-        if name not in UNRECORDED_FLAGS and (value or name != "corruptions")  # as before there was a choice
-    }
-
-
-def _for_model(data, classifier, split_chosen):
-    """The data with the image size, the classes and the validation fraction of a model, and with all images of data without splits."""
-    data = data if split_chosen else with_default_split(data, classifier.card)
-    fits = data.eval_config.needs_validation_set and data.validation_images is None
-    divided = data.eval_config.evaluation_split != WHOLE and not has_splits(data.config.data)
-    held_out = data.images is None and (fits or divided)
-    return dataclasses.replace(
-        data,
-        config=with_validation_of_card(classifier.card, classifier.path, data.config) if held_out else data.config,
-        model_size=loading.image_size_of(classifier),
-        num_classes=classifier.num_classes or 0,
-    )
-
-
-def _surrogate(data, classifier, source):
-    """The model from which attacks are transferred, or None."""
-    model = data.eval_config.surrogate if data.surrogate is None else data.surrogate
-    return load_surrogate(model, source, classifier.interface.trust) if data.eval_config.surrogate else None
-
-
-def _in_order(source, shifts, order):
-    """The images in the order of an adaptation."""
-    shifts = [dataclasses.replace(shift, source=evaluation.adaptation.ordered(shift.source, order)) for shift in shifts]
-    return evaluation.adaptation.ordered(source, order), shifts
-
-
-def _named(metrics, data):
-    """The metrics, named after the fraction of labels that the model was trained with and its adaptation."""
-    return [metric.of_model(data.config.label_fraction, data.eval_config.adaptation != "none") for metric in metrics]
 
 
 def _attacks(records):

@@ -1,7 +1,8 @@
 """Records of evaluation sets: dictionaries for JSON from which all metrics are computed, one line each in a file.
 
 Every record is written as soon as it is computed, so an interrupted evaluation resumes where it stopped. Parts of long records, such
-as those of attacks, are written in the same way to another file, which is removed at the end.
+as those of attacks, are written in the same way to another file, which is removed at the end. `PerImage` reads from the records the values
+of each image, for paired tests.
 """
 
 import contextlib
@@ -13,21 +14,60 @@ import shutil
 import time
 import types
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
+import pandas
 
+from tf_robust import metrics
 from tf_robust.attacks.attack import Predict
+from tf_robust.configs.evaluation import ALL_SEVERITIES
+from tf_robust.configs.threats import parse_curve, parse_threat
 from tf_robust.data.source import digest
-from tf_robust.evaluation import set_locks, smoothing, utility
+from tf_robust.evaluation import adversarial, card, smoothing
 from tf_robust.evaluation.evaluation_set import EvaluationSet
-from tf_robust.evaluation.scoring import masked, score_set
-from tf_robust.utils.arrays import decoded
+from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES, parse_metric
+from tf_robust.evaluation.scoring import confidences, correctness, masked, score_set, utility_ratios
+from tf_robust.utils.files import decoded
+from tf_robust.utils.locks import WorkdirLocked, file_lock
 
 PER_IMAGE = "per_image"  # folder of the results of each image, next to the records
 WARNING, WAITING = "  Warning:", "  Waiting"  # beginnings of lines of the log
 IMPORTANT = (WARNING, WAITING)
+OTHER_ORDER = " in another order"  # end of a digest of images
+MIN_FOR_RMS = 500  # images, five bins of the RMS calibration error: with fewer it has no interval
 _POLL_SECONDS = 1.0  # between two reads of a file that other processes write
+
+
+class SetLocks:
+    """One lock file in a folder for each evaluation set; the operating system frees a lock when its holder ends, even if it is killed."""
+
+    def __init__(self, folder: str):
+        self._folder = folder
+
+    @contextlib.contextmanager
+    def try_lock(self, name: str) -> Iterator[bool]:
+        """Holds the lock of a set if it is free, and yields whether it was."""
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(file_lock(os.path.join(self._folder, f"{digest(name)}.lock"), wait=False, remove=True))
+            except WorkdirLocked:
+                yield False
+                return
+            yield True
+
+    def writing(self) -> contextlib.AbstractContextManager[None]:
+        """Returns a context in which no other process writes to the records file."""
+        return file_lock(os.path.join(self._folder, "writing.lock"), remove=True)
+
+    def clear(self) -> None:
+        """Removes the lock files that no process holds (one that was killed leaves its own), and the folder if none is left."""
+        names = os.listdir(self._folder) if os.path.isdir(self._folder) else []
+        for name in names:
+            with contextlib.suppress(WorkdirLocked, OSError), file_lock(os.path.join(self._folder, name), wait=False, remove=True):
+                pass
+        with contextlib.suppress(OSError):
+            os.rmdir(self._folder)
 
 
 def records(
@@ -55,7 +95,8 @@ def records(
             the logits, an empty set.
     """
     keys = {one.name: record_key(depends(one.name) if depends else None) for one in sets}
-    locks = set_locks.SetLocks(f"{path}.locks") if path else None
+    locks = SetLocks(f"{path}.locks") if path else None
+    try_lock = locks.try_lock if locks else lambda name: contextlib.nullcontext(True)
     if per_image and not path:
         raise ValueError("Expected a path of the records with per_image=True. Received: None. Try: evaluate_records(..., path=PATH)")
     divided = _shards(sets, path, keys) if per_image else {}
@@ -70,9 +111,9 @@ def records(
     while len(complete) < len(sets):
         for one in (one for one in sets if one.name not in complete):
             shards = divided.get(one.name)
-            if shards and not shards.compute(predict, locks, log):
+            if shards and not shards.compute(predict, try_lock, log):
                 continue  # other processes compute the rest
-            with locks.try_lock(f"{one.name} {keys[one.name]}") if locks else contextlib.nullcontext(True) as locked:
+            with try_lock(f"{one.name} {keys[one.name]}") as locked:
                 read_again()
                 if not locked or one.name in complete:  # another process computes it, or has done so
                     continue
@@ -81,7 +122,8 @@ def records(
                 record = shards.record() if shards else (one.score or score_set)(masked(predict, one.class_mask), one)
                 if record is None:
                     continue
-                complete[one.name] = {"set": one.name, "depends": keys[one.name], **record, **_order(one)}
+                order = {"order": "other"} if one.origin and one.origin() is not one.images else {}  # than the clean set
+                complete[one.name] = {"set": one.name, "depends": keys[one.name], **record, **order}
                 if path and locks:
                     _append(path, locks, complete[one.name])
             computed += 1
@@ -103,14 +145,12 @@ def records(
             os.remove(f"{path}.parts")
     for shards in divided.values():
         shards.check()
-    if path and divided:
-        _remove_others(os.path.join(os.path.dirname(path), PER_IMAGE), {per_image_folder(os.path.dirname(path), name) for name in divided})
+    if path and divided:  # remove the results of images of sets that are not of this evaluation
+        own = {per_image_folder(os.path.dirname(path), name) for name in divided}
+        found = glob.glob(os.path.join(glob.escape(os.path.dirname(path)), PER_IMAGE, "*"))
+        for other in filter(os.path.isdir, {*found} - own):
+            shutil.rmtree(other)
     return [complete[one.name] for one in sets]
-
-
-def _order(one):
-    """The field of a record that says that a set has the images in another order than the clean set."""
-    return {"order": "other"} if one.origin and one.origin() is not one.images else {}
 
 
 def per_image_folder(folder: str, name: str) -> str:
@@ -119,11 +159,7 @@ def per_image_folder(folder: str, name: str) -> str:
 
 
 def shards_module() -> types.ModuleType:
-    """Returns the module `shards`, which needs an extra.
-
-    Raises:
-        ImportError: it is not installed.
-    """
+    """Returns the module `shards`, which needs an extra."""
     try:
         from tf_robust.evaluation import shards
     except ModuleNotFoundError as error:
@@ -139,12 +175,6 @@ def _shards(sets, path, keys):
         for one in sets
         if one.open_range and not one.score
     }
-
-
-def _remove_others(folder, kept):
-    """Removes the results of images of sets that are not of this evaluation."""
-    for path in filter(os.path.isdir, set(glob.glob(os.path.join(glob.escape(folder), "*"))) - kept):
-        shutil.rmtree(path)
 
 
 class _Parts(dict):
@@ -173,9 +203,11 @@ def _summary(record):
     elif kind == "checks":
         text = "; ".join(record["failed"]) or "no sign of masked gradients"
     elif kind == "distances":
-        text = f"median {np.median(decoded(record['distances'], np.float32)):.4f}{count}"
+        text = f"median {np.median(adversarial.read_distances(record)):.4f}{count}"
     elif kind == "certified":
-        text = f"{record['correct'] / record['count']:.4f}{count}, {smoothing.abstention(record)}"
+        abstained = record["abstained"]
+        text = f"{record['correct'] / record['count']:.4f}{count}, "
+        text += f"abstained on {abstained}" if abstained < record["count"] else smoothing.ABSTAINS
     elif kind == "confidence":
         fields = {"threshold": record["threshold"], "quantile": record["quantile"]}
         scaling = f"temperature {1 / record['scale']:.3f}" if isinstance(record["scale"], float) else "vector scaling"
@@ -184,7 +216,7 @@ def _summary(record):
     elif kind == "ood":
         text = f"{', '.join(record['scores'])}{count}"
     elif kind == "utility":
-        text = (", ".join(f"{name} {value:.3f}" for name, value in utility.ratios(record).items()) or "none") + count
+        text = (", ".join(f"{name} {value:.3f}" for name, value in utility_ratios(record).items()) or "none") + count
     else:
         text = f"{record['correct'] / record['count']:.4f}{count}"
     return f"{record['set']:32s} {text}"
@@ -213,3 +245,154 @@ def _append(path, locks, record):
         file.write("\n" * (file.tell() > 0) + json.dumps({**record, "crc32": _crc32(record)}) + "\n")  # after an incomplete line too
         file.flush()
         os.fsync(file.fileno())
+
+
+class PerImage:
+    """Reads the per-image results of evaluations.
+
+    A record is used only if it has the model, interface, data and settings of the evaluation. Evaluations by older versions, which do
+    not name these, and folders without `measured.jsonl` have no per-image results.
+
+    Args:
+        folder_of: evaluation -> the folder of its `measured.jsonl`.
+    """
+
+    def __init__(self, folder_of: Callable[[Mapping], str]):
+        self._folder_of = folder_of
+        self._files: dict[str, list[dict]] = {}  # by path
+        self._own: dict[tuple[str, str], dict[str, dict]] = {}  # by path and evaluation
+
+    def __call__(self, evaluation: Mapping, metric: str) -> tuple[str, np.ndarray] | None:
+        """Returns the values whose mean is a metric.
+
+        Args:
+            evaluation: content of an `evaluation.json`.
+            metric: the name of one of its metrics.
+
+        Returns:
+            (digest of the images and their processing, array [N]: bool for an accuracy on one set, else float64), or None if the metric
+            is not a mean over images or its records are missing. The digest ends in `OTHER_ORDER` where the images are those of the
+            clean set in another order.
+        """
+        name = parse_metric(metric).plain
+        weights = _weights(name, evaluation)
+        if not weights or not evaluation.get("card") or "model_digest" not in evaluation:
+            return None
+        own = self._records(evaluation)
+        order = ""
+        if name.entry.metric.per_image:
+            values = _clean_values(own, name)
+        elif name.family == "certified":
+            values = _certified_values(own, name)
+        elif name.family == "attack_curves":
+            values = _minimum_norm_values(evaluation, own, name)
+        else:
+            values = _weighted_values(own, weights)
+            order = OTHER_ORDER if values is not None and any(own[one].get("order") for one in weights) else ""
+        if values is None:
+            return None
+        return record_key(card.dependencies(None, None, evaluation["card"], str(name))) + order, values
+
+    def _records(self, evaluation):
+        """Returns {set: record} for the records of this evaluation."""
+        path = os.path.join(self._folder_of(evaluation), "measured.jsonl")
+        key = path, record_key(_origin(evaluation))
+        if key not in self._own:
+            if path not in self._files:
+                self._files[path] = read_records(path)
+            self._own[key] = own_records(evaluation, self._files[path])
+        return self._own[key]
+
+
+def _clean_values(own, name):
+    """The values of a metric of the clean images; None for records of older versions, which have no scores of each image."""
+    record = next((record for one, record in own.items() if parse_metric(one).is_clean), None)
+    if record is None or "brier_scores" not in record:
+        return None
+    if str(name) == "calibration/rms" and record["count"] < MIN_FOR_RMS:
+        return None
+    values = name.entry.metric.per_image
+    if isinstance(values, str):
+        return decoded(record[values], np.float32).astype(np.float64)
+    return values(confidences(record), correctness(record))
+
+
+def _certified_values(own, name):
+    """The values of a metric of the certified radii."""
+    if "certified" not in own:
+        return None
+    if name.name == "mean_radius":
+        return smoothing.radii_of(own["certified"])
+    norm, _, radius = name.name.partition("_")
+    return smoothing.certified_correct(own["certified"], float(radius)) if norm == "l2" else None
+
+
+def _minimum_norm_values(evaluation, own, name):
+    """The values of an accuracy under the attacks that search for the smallest perturbation."""
+    norm, radius = parse_threat(name.name)
+    attacks = [attack for attack in evaluation["card"]["attack_curves"]["attacks"] if parse_curve(attack)[1] == norm]
+    if any(f"distance/{attack}" not in own for attack in attacks):
+        return None
+    return adversarial.correct_at([own[f"distance/{attack}"] for attack in attacks], radius)
+
+
+def _weighted_values(own, weights):
+    """The weighted sum of the values of sets, {set: weight}; of one set of accuracies bool."""
+    per_set = []
+    for name in weights:
+        record = own.get(name, {"kind": "missing"})
+        if record["kind"] == "accuracy":
+            per_set.append(correctness(record))
+        elif record["kind"] == "flips":
+            per_set.append(decoded(record["flips"], np.uint16) / (record["frames"] - 1))
+        else:
+            return None
+    if len(per_set) == 1 and per_set[0].dtype == bool:
+        return per_set[0]
+    return sum(weight * values for weight, values in zip(weights.values(), per_set))
+
+
+def own_records(evaluation: Mapping, records: Iterable[dict]) -> dict[str, dict]:
+    """Returns {set: record} of the records that have the model, interface, data and settings of an evaluation, an `evaluation.json`."""
+    model, interface, settings = _origin(evaluation)
+    return {
+        record["set"]: record
+        for record in records
+        if record["depends"] == record_key(card.dependencies(model, interface, settings, record["set"]))
+    }
+
+
+def images_of(evaluation: Mapping, folder: str, name: str) -> pandas.DataFrame | None:
+    """Returns the results of each image of a set that was evaluated with `per_image`, or None if there are none of this evaluation.
+
+    `folder` is that of its records.
+    """
+    model, interface, settings = _origin(evaluation)
+    depends = record_key(card.dependencies(model, interface, settings, name))
+    return shards_module().read(per_image_folder(folder, name), depends)
+
+
+def _origin(evaluation):
+    return evaluation["model_digest"], evaluation["interface"], evaluation["card"]
+
+
+def _weights(name, evaluation):
+    """Returns {set: weight} where the metric is the weighted sum of the sets' means."""
+    if name.family in CORRUPTION_FAMILIES:
+        means_over = evaluation.get("card", {}).get("corruption_means", {}).get("means_over_severities", ALL_SEVERITIES)
+        severities = means_over if name.severity is None else (name.severity,)
+        means = metrics.MEANS
+        if name.family == "corruptions_bar":
+            means = {"mean": metrics.BAR.get(evaluation.get("card", {}).get("corruptions_bar", {}).get("set"), ())}
+        sets = [f"{name.family}/{member}/{severity}" for member in means.get(name.name, (name.name,)) for severity in severities]
+        return dict.fromkeys(sets, 1 / len(sets))
+    if name.family == "flips":
+        sequences = evaluation.get("card", {}).get("flips", {}).get("sequences")
+        ten = metrics.CIFAR_PERTURBATIONS if sequences == "cifar_p" else metrics.PERTURBATIONS
+        without_noise = [member for member in ten if "noise" not in member]
+        means = {"mean": ten, "mfr": ten, "mean_without_noise": without_noise, "mfr_without_noise": without_noise}
+        members = means.get(name.name, (name.name.removeprefix("rate/"),))
+        return {
+            f"flips/{member}": (metrics.flip_rate(1.0, member) / 100 if name.is_flip_rate else 1.0) / len(members) for member in members
+        }
+    return {str(name): 1.0}

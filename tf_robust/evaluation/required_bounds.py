@@ -17,14 +17,7 @@ _OTHER_NAMES = ("accuracy", "acc", "clean_accuracy", "accuracy/clean", "test_acc
 
 
 def parse_requirements(text: str) -> list[Requirement]:
-    """Parses requirements from a comma-separated text.
-
-    Args:
-        text: MEASURE>=NUMBER,MEASURE<=NUMBER,...
-
-    Raises:
-        ValueError: a part is not MEASURE>=NUMBER or MEASURE<=NUMBER.
-    """
+    """Parses requirements from a text METRIC>=NUMBER,METRIC<=NUMBER,..."""
     parsed = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = re.fullmatch(r"([^<>=;]*[^<>=;\s])\s*(>=|<=)\s*([-+]?\d*\.?\d+(?:e[-+]?\d+)?)", part)
@@ -37,17 +30,7 @@ def parse_requirements(text: str) -> list[Requirement]:
 def check_requirements(
     required: Iterable[Requirement], eval_config: EvalConfig, label_fraction: float = 1.0, deployed: bool = False
 ) -> None:
-    """Checks, before an evaluation, that it gives the required metrics.
-
-    Args:
-        required: as `parse_requirements` returns it.
-        eval_config: what is measured.
-        label_fraction: as in `check_metrics`.
-        deployed: as in `check_metrics`.
-
-    Raises:
-        ValueError: as in `check_metrics`, or a bound outside [0, 1] of a fraction.
-    """
+    """Checks, before an evaluation, that it gives the required metrics, as `check_metrics`, and that bounds of fractions are in [0, 1]."""
     required = list(required)
     check_metrics([metric for metric, _, _ in required], eval_config, "--require", label_fraction, deployed)
     for metric, sign, bound in required:
@@ -57,9 +40,7 @@ def check_requirements(
 
 
 def check_metrics(metrics: Iterable[str], eval_config: EvalConfig, flag: str, label_fraction: float = 1.0, deployed: bool = False) -> None:
-    """Checks, before an evaluation, that it gives metrics.
-
-    Metrics that the data or the model may or may not have, such as the accuracy of a class, are accepted.
+    """Checks, before an evaluation, that it gives metrics; those that the data or the model may have, such as that of a class, pass.
 
     Args:
         metrics: their names.
@@ -67,9 +48,6 @@ def check_metrics(metrics: Iterable[str], eval_config: EvalConfig, flag: str, la
         flag: that names the metrics, for messages.
         label_fraction: fraction of the labels that the model was trained with.
         deployed: size and latency of a file are measured too.
-
-    Raises:
-        ValueError: an unknown metric, or one that these options do not give.
     """
     for metric in metrics:
         if metric in _OTHER_NAMES:
@@ -133,15 +111,7 @@ class Outcome(typing.TypedDict):
 
 
 def outcomes(rows: Iterable[Mapping], required: Iterable[Requirement]) -> list[Outcome]:
-    """Returns the outcome of every requirement.
-
-    Args:
-        rows: dictionaries with "metric" and "value".
-        required: as `parse_requirements` returns it.
-
-    Raises:
-        ValueError: a metric is not among the rows; the message has the most similar names.
-    """
+    """Returns the outcome of every requirement, from rows with "metric" and "value"; a missing metric raises ValueError."""
     values = {row["metric"]: row["value"] for row in rows}
     results: list[Outcome] = []
     for metric, sign, bound in required:
@@ -164,12 +134,7 @@ def _message(outcome):
 
 
 def write_junit(path: str, results: Mapping[str, Iterable[Outcome]]) -> None:
-    """Writes outcomes as JUnit XML, which CI systems show: a test suite for each model, a test case for each bound.
-
-    Args:
-        path: of the file.
-        results: {name of the model: its outcomes}.
-    """
+    """Writes {model: its outcomes} as JUnit XML, which CI systems show: a test suite for each model, a test case for each bound."""
     root = ElementTree.Element("testsuites")
     for model, found in results.items():
         cases = list(found)

@@ -1,33 +1,52 @@
-"""Builds the evaluation sets of a configuration."""
+"""Builds the evaluation sets of a configuration: clean, shifted, noisy, corrupted, perturbed and attacked images."""
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Hashable, Sequence
 
+import numpy as np
 import tensorflow as tf
 
+from tf_robust import attacks, corruptions, data, metrics
+from tf_robust.attacks import norms
 from tf_robust.attacks.attack import Predict
-from tf_robust.configs.evaluation import EvalConfig
+from tf_robust.configs.evaluation import NOISE_FLOORS, EvalConfig
+from tf_robust.configs.threats import ATTACKS, parse_curve, parse_threat
+from tf_robust.corrupted_datasets import reader
+from tf_robust.data.pipeline import PARALLEL_CALLS
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
-from tf_robust.evaluation import adaptation, slices, utility
-from tf_robust.evaluation.attacked_sets import attacked_sets
-from tf_robust.evaluation.batches import clean_batches
-from tf_robust.evaluation.corrupted_sets import corrupted_sets, noisy_sets, sequence_sets
-from tf_robust.evaluation.evaluation_set import EvaluationSet
-from tf_robust.evaluation.metric_value import parse_metric
+from tf_robust.data.subsets import stratified_order, stratified_subset
+from tf_robust.evaluation import adversarial, scoring, smoothing
+from tf_robust.evaluation.evaluation_set import SEED, EvaluationSet, adaptation_batches, batch_size_of, clean_batches
+from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES, parse_metric
+
+MAX_CACHED_BYTES = 8 * 2**20  # of a corrupted set; larger ones are computed again
+MAX_CACHE_BYTES = 512 * 2**20
+_RARE = range(10, 15)  # the rare classes of corner digits: a digit 0-4 in the center and one in a corner
+_STD_IMAGES = 50_000
+_STD_BATCH = 500
+_Change = Callable[[Source, tf.data.Dataset], tf.data.Dataset]
+_cached_sets: dict[Hashable, tuple[int, tf.data.Dataset]] = {}  # {all that the batches depend on: (size in bytes, batches)}
+_cached_stds: dict[tuple, np.ndarray] = {}  # by the fingerprint of the training set and the size of its images
 
 
 def check(source: Source, eval_config: EvalConfig) -> None:
-    """Checks that the evaluations are possible on the images of a source.
-
-    Raises:
-        ValueError: they are not.
-    """
-    if "utility" in eval_config.evaluations:
-        utility.check(source)
-    if "slices" in eval_config.evaluations:
-        slices.check(source, eval_config.groups)
+    """Raises ValueError unless the evaluations are possible on the images of a source: `utility` and `slices` need special ones."""
+    if "utility" in eval_config.evaluations and (source.num_classes != 15 or not source.name.startswith("synthetic_")):
+        raise ValueError(
+            f"Expected corner digits (data=synthetic_digits or synthetic_mnist) for the evaluation 'utility'. "
+            f"Received: {source.name} with {source.num_classes} classes"
+        )
+    if "slices" not in eval_config.evaluations:
+        return
+    if source.labels is None:
+        raise ValueError(f"Expected a data set that is not read as a stream for the evaluation slices. Received: {source.name}")
+    column, columns = eval_config.groups, source.columns or {}
+    if column and column not in columns:
+        known = ", ".join(columns) or "none"
+        raise ValueError(f"Expected groups as a further column of data=csv:FILE. Received: {column!r} for {source.name}. Columns: {known}")
 
 
 def evaluation_sets(
@@ -50,8 +69,7 @@ def evaluation_sets(
 
     Raises:
         FileNotFoundError: the corrupted set does not exist or has no corruption.
-        ValueError: the evaluation `utility` for images that are not corner
-            digits.
+        ValueError: as in `check`, or a radius that is out of range.
     """
     check(source, eval_config)
     own = _sets(source, training_source, eval_config, data_dir, surrogate)
@@ -60,9 +78,15 @@ def evaluation_sets(
     shifted = [_shifted(shift) for shift in shifts]
     if eval_config.adaptation != "none":
         size = eval_config.adaptation_batch_size
-        own = [adaptation.in_batches(one, len(source), size) for one in own]
-        shifted = [adaptation.in_batches(one, len(shift.source), size) for one, shift in zip(shifted, shifts)]
+        own = [in_batches(one, len(source), size) for one in own]
+        shifted = [in_batches(one, len(shift.source), size) for one, shift in zip(shifted, shifts)]
     return [*own[:first], *shifted, *own[first:]]
+
+
+def in_batches(evaluation_set: EvaluationSet, count: int, batch_size: int) -> EvaluationSet:
+    """Returns a set of `count` images in the batches of an adaptation."""
+    sizes = adaptation_batches(count, batch_size)
+    return dataclasses.replace(evaluation_set, open=lambda: evaluation_set.open().rebatch(sizes))
 
 
 def _shifted(shift):
@@ -85,21 +109,20 @@ def _sets(source, training_source, eval_config, data_dir, surrogate):
     """The sets of the evaluated images."""
     clean = functools.cache(functools.partial(clean_batches, source))
     chosen = eval_config.evaluations
-
-    def open_range(first, last):
-        return clean_batches(source.part(first, last))
-
     sets = []
     if {"clean", "calibration", "slices"} & set(chosen):
-        sets.append(EvaluationSet(clean_name(source), clean, images=source, open_range=open_range))
-    sets += noisy_sets(source, training_source, eval_config, clean)
-    sets += corrupted_sets(source, eval_config, clean, data_dir)
+        sets.append(_changed_set(clean_name(source), source, clean, lambda _, batches: batches))
+    sets += _noisy_sets(source, training_source, eval_config, clean)
+    sets += _corrupted_sets(source, eval_config, clean, data_dir)
     if "perturbations" in chosen:
-        sets += sequence_sets(source, eval_config)
+        sets += _sequence_sets(source, eval_config)
     if "utility" in chosen:
-        sets.append(EvaluationSet("bal/rare", lambda: _of_classes(clean(), utility.RARE)))
-        sets.append(EvaluationSet("utility", clean, utility.score))
-    return sets + attacked_sets(source, eval_config, surrogate)
+        sets.append(EvaluationSet("bal/rare", lambda: _of_classes(clean(), _RARE)))
+        sets.append(EvaluationSet("utility", clean, scoring.score_utility))
+    few = stratified_subset(source, eval_config.attack_subset) if 0 < eval_config.attack_subset < len(source) else source
+    sets += _attacked_sets(few, eval_config, surrogate) if "adversarial" in chosen else []
+    sets += _curve_sets(few, eval_config) if "attack_curves" in chosen else []
+    return sets + (_smoothed_sets(few, eval_config) if "certified" in chosen else [])
 
 
 def clean_name(source: Source) -> str:
@@ -115,3 +138,244 @@ def _of_classes(batches, classes):
         return tf.boolean_mask(images, selected), tf.boolean_mask(labels, selected)
 
     return batches.map(select).filter(lambda images, labels: tf.size(labels) > 0)
+
+
+def _changed_set(name, source, clean, change):
+    """The set of changed images; change: (source, its batches) -> batches."""
+
+    def open_range(first, last):
+        part = source.part(first, last)
+        return change(part, clean_batches(part))
+
+    return EvaluationSet(name, lambda: change(source, clean()), images=source, open_range=open_range)
+
+
+def _indexed(source, batches, change, size=None):
+    """Batches of `size` changed by `change(images, indices)`; an index is the image's position in its data set."""
+    positions = tf.constant(source.positions)
+
+    @tf.autograph.experimental.do_not_convert  # not needed, and would take most of the time until the first image
+    def apply(first, example):
+        images, labels = example
+        return change(images, positions[first : first + tf.shape(images, tf.int64)[0]]), labels
+
+    size = size or batch_size_of(source.image_shape)
+    numbered = tf.data.Dataset.zip(tf.data.Dataset.range(0, len(source) + size, size), batches)
+    return numbered.map(apply, num_parallel_calls=PARALLEL_CALLS, deterministic=True).prefetch(2)
+
+
+def _noisy_sets(source, training_source, eval_config, clean):
+    """The sets of the evaluations `noise` and `noise_floor`."""
+
+    @functools.cache  # computed when the first noise set is opened
+    def std():
+        return training_std(training_source)
+
+    def uniform(images, batches):
+        return _indexed(images, batches, lambda x, i: corruptions.uniform_noise(x, seed=SEED, indices=i))
+
+    def nonuniform(floor, images, batches):
+        floor = floor_of(eval_config, std()) if floor is None else floor
+        probabilities = corruptions.nonuniform_probabilities(std(), floor=floor)
+        return _indexed(images, batches, lambda x, i: corruptions.nonuniform_noise(x, probabilities, seed=SEED, indices=i))
+
+    changes: dict[str, _Change] = {}
+    if "noise" in eval_config.evaluations:
+        changes |= {"un": uniform, "nun": functools.partial(nonuniform, None)}
+    if "noise_floor" in eval_config.evaluations:
+        changes |= {f"nun/floor_{floor:g}": functools.partial(nonuniform, floor) for floor in NOISE_FLOORS}
+    return [_changed_set(name, source, clean, change) for name, change in changes.items()]
+
+
+def noise_probabilities(training_source: Source, eval_config: EvalConfig) -> np.ndarray:
+    """Returns NUN's probability of each location [H, W], from (at most 50,000) training images.
+
+    Args:
+        training_source: training images.
+        eval_config: has NUN's floor.
+    """
+    std = training_std(training_source)
+    return corruptions.nonuniform_probabilities(std, floor=floor_of(eval_config, std))
+
+
+def training_std(training_source: Source) -> np.ndarray:
+    """Returns the standard deviation of each location [H, W] over (at most 50,000) training images; cached."""
+    key = training_source.fingerprint(), tuple(training_source.image_shape), str(training_source.fit)
+    if key not in _cached_stds:
+        if training_source.sorted_by_class and len(training_source) > _STD_IMAGES:
+            training_source = training_source.subset(stratified_order(training_source.labels)[:_STD_IMAGES])
+        batches = data.evaluation_batches(training_source, _STD_BATCH).take(_STD_IMAGES // _STD_BATCH)
+        _cached_stds[key] = corruptions.location_std(images for images, _ in batches)
+    return _cached_stds[key]
+
+
+def floor_of(eval_config: EvalConfig, std: np.ndarray) -> float:
+    """Returns NUN's floor for the standard deviations of the locations [H, W]."""
+    return corruptions.default_floor(std) if eval_config.nun_floor == "auto" else float(eval_config.nun_floor)
+
+
+def _corrupted_sets(source, eval_config, clean, data_dir):
+    """A set of each corruption and severity of the chosen families."""
+    members = (eval_config.corruptions or metrics.MEANS["mean19"], metrics.BAR[eval_config.bar_set(source.image_shape)])
+    sets: list[EvaluationSet] = []
+    for family, chosen in zip(CORRUPTION_FAMILIES, members):
+        names = [name for name in corruptions.CORRUPTIONS if name in chosen]
+        if family in eval_config.evaluations and eval_config.corrupted_dir:
+            sets += _sets_from_disk(source, family, names, eval_config, data_dir)
+        elif family in eval_config.evaluations:
+            pairs = itertools.product(names, eval_config.severities)
+            sets += [_corrupted_set(source, family, name, severity, eval_config, clean) for name, severity in pairs]
+    return sets
+
+
+def _corrupted_set(source, family, name, severity, eval_config, clean):
+    options = {
+        "constants": eval_config.constants(source.image_shape),
+        "protocol": eval_config.protocol(source.image_shape),
+        "frost_dir": eval_config.frost_dir or None,
+    }
+
+    def change(images, indices):
+        return corruptions.corrupt(images, name, severity, SEED, indices, **options)
+
+    def open_corrupted(images, batches):
+        num_bytes = 4 * len(source) * int(np.prod(source.image_shape))
+        if images is not source or num_bytes > MAX_CACHED_BYTES:
+            return _indexed(images, batches, change)
+        images_key = source.fingerprint(), tuple(source.image_shape), str(source.fit), source.positions.tobytes()
+        key = *images_key, name, severity, *options.values(), batch_size_of(source.image_shape)
+        if key not in _cached_sets:
+            if sum(size for size, _ in _cached_sets.values()) + num_bytes > MAX_CACHE_BYTES:
+                _cached_sets.clear()
+            _cached_sets[key] = num_bytes, _changed_in_memory(source, batches, change)
+        return _cached_sets[key][1]
+
+    return _changed_set(f"{family}/{name}/{severity}", source, clean, open_corrupted)
+
+
+def _changed_in_memory(source, batches, change):
+    """A small set that is changed in memory: building a graph takes longer. Arguments as in `_indexed`."""
+    positions, size = tf.constant(source.positions), batch_size_of(source.image_shape)
+    with tf.device("CPU"):  # as in a Dataset
+        changed = [(change(images, positions[number * size :][: len(images)]), labels) for number, (images, labels) in enumerate(batches)]
+        images, labels = (tf.concat(parts, axis=0) for parts in zip(*changed))
+        return tf.data.Dataset.from_tensor_slices((images, labels)).batch(size)
+
+
+def _sets_from_disk(source, family, names, eval_config, data_dir):
+    """The corruptions of a set on disk, in the order of `names`."""
+    folder = eval_config.corrupted_dir
+
+    @functools.lru_cache(maxsize=1)
+    def opened(name, severity):
+        return reader.open_corrupted(folder, source, name, severity, data_dir=data_dir)
+
+    def origin(name, severity):
+        corrupted = opened(name, severity)  # perhaps in another order
+        return source if not source.random_access or np.array_equal(corrupted.labels, source.labels) else corrupted
+
+    def corrupted_set(name, severity):
+        return EvaluationSet(
+            f"{family}/{name}/{severity}",
+            lambda: clean_batches(opened(name, severity)),
+            images=source,
+            open_range=lambda first, last: clean_batches(opened(name, severity).part(first, last)),
+            origin=functools.partial(origin, name, severity),
+        )
+
+    available = set(reader.available(folder, data_dir))
+    chosen = [pair for pair in itertools.product(names, eval_config.severities) if pair in available]
+    if not chosen:
+        raise FileNotFoundError(
+            f"Expected corruptions ({', '.join(names)}) at severities "
+            f"{', '.join(map(str, eval_config.severities))} in {folder}. Received: "
+            f"{', '.join(f'{name} {severity}' for name, severity in sorted(available)) or 'none'}"
+        )
+    reader.check_images(folder, source)  # also where all sets were measured before
+    return [corrupted_set(name, severity) for name, severity in chosen]
+
+
+def _sequence_sets(source, eval_config):
+    """A set of each perturbation sequence."""
+    constants, size = eval_config.constants(source.image_shape), max(1, batch_size_of(source.image_shape) // 16)
+
+    def open_sequence(name):
+        def perturb(images, indices):
+            frames = corruptions.perturb(images, name, seed=SEED, indices=indices, constants=constants)
+            return corruptions.store(frames, "cifar_c")
+
+        return _indexed(source, data.evaluation_batches(source, size), perturb, size)
+
+    return [
+        EvaluationSet(f"flips/{name}", functools.partial(open_sequence, name), scoring.score_sequences)
+        for name in corruptions.sequence_names(eval_config.sequences)
+    ]
+
+
+def _attacked_sets(source, eval_config, surrogate):
+    """Sets for robust accuracies, FGSM in linf, and the checks of the attacks at each norm's largest radius."""
+    clean, positions = functools.partial(clean_batches, source), source.positions
+    threats = {text: parse_threat(text) for text in eval_config.attack_radii}
+    for norm, radius in threats.values():
+        norms.check_radius(radius, norms.norm(norm), source.image_shape)
+    sets = []
+    for name, (text, threat) in itertools.product(eval_config.attack, threats.items()):
+        accuracy = adversarial.accuracy_by_members if name == "autoattack" else adversarial.accuracy
+        attack = adversarial.accuracy_attack(name, *threat, eval_config.attack_queries)
+        sets.append(EvaluationSet(f"{ATTACKS[name]}{text}", clean, accuracy(attack, positions)))
+    if surrogate is not None:
+        attacked_model = scoring.masked(surrogate, source.class_mask)
+        for text, threat in threats.items():
+            transferred = adversarial.accuracy(adversarial.transferred_attack(*threat), positions, attacked_model)
+            sets.append(EvaluationSet(f"robust/transfer/{text}", clean, transferred))
+    if not eval_config.attacks_by_gradient:
+        return sets
+    sets += [
+        EvaluationSet(f"fgsm/{text}", clean, adversarial.accuracy(attacks.FastGradient(norm=norm, radius=radius), positions))
+        for text, (norm, radius) in threats.items()
+        if norm == "linf"
+    ]
+    if not eval_config.attack_checks:
+        return sets
+
+    few = stratified_subset(source, adversarial.CHECKED) if source.random_access and len(source) > adversarial.CHECKED else source
+
+    def checked():
+        return clean_batches(few).unbatch().take(adversarial.CHECKED).batch(adversarial.CHECKED)
+
+    return sets + [
+        EvaluationSet(f"checks/{norm}", checked, adversarial.checks(norm, radius, few.positions, eval_config.attack))
+        for norm, radius in adversarial.largest_radii(threats).items()
+    ]
+
+
+def _curve_sets(source, eval_config):
+    """Sets for the sizes of the smallest perturbations that are misclassified."""
+    curves = {text: parse_curve(text) for text in eval_config.curve_attacks}
+    for norm, radius in map(parse_threat, eval_config.attack_radii):
+        if norm in {of_curve for _, of_curve in curves.values()}:
+            norms.check_radius(radius, norms.norm(norm), source.image_shape)
+    return [
+        EvaluationSet(
+            f"distance/{text}",
+            functools.partial(clean_batches, source),
+            adversarial.distances(adversarial.minimal_attack(*curve), source.positions),
+        )
+        for text, curve in curves.items()
+    ]
+
+
+def _smoothed_sets(source, eval_config):
+    """Sets for certified radii, and for the accuracy of the smoothed classifier without and with attacks."""
+    clean, positions, sigma = functools.partial(clean_batches, source), source.positions, eval_config.smoothing_sigma
+    samples, batch = eval_config.smoothing_samples, batch_size_of(source.image_shape)
+    radii = {f"smoothed/pgd/l2_{radius:g}": radius for radius in eval_config.certified_radii if radius and eval_config.smoothing_attack}
+    for radius in radii.values():
+        norms.check_radius(radius, norms.norm("l2"), source.image_shape)
+    return [
+        EvaluationSet("certified", clean, smoothing.certified(positions, sigma, eval_config.smoothing_selection, samples, batch)),
+        *(
+            EvaluationSet(name, clean, smoothing.attacked(positions, sigma, samples, batch, radius))
+            for name, radius in {"smoothed/clean": 0.0, **radii}.items()
+        ),
+    ]

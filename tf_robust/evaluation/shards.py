@@ -18,23 +18,16 @@ import pyarrow.parquet
 
 from tf_robust.attacks.attack import Predict
 from tf_robust.data.source import Source
-from tf_robust.evaluation.batches import batch_size_of
-from tf_robust.evaluation.evaluation_set import EvaluationSet
+from tf_robust.evaluation.evaluation_set import EvaluationSet, batch_size_of
 from tf_robust.evaluation.metric_value import parse_metric
 from tf_robust.evaluation.scoring import ImageResults, masked, record_of, results_of
-from tf_robust.evaluation.set_locks import SetLocks
 from tf_robust.utils.files import atomic_file, path_text
 
 IMAGES = 10_000  # of a shard, at least
 
 
 def read(folder: str, depends: str) -> pandas.DataFrame | None:
-    """Returns the results of the images of a set, or None if there are none with these dependencies.
-
-    Args:
-        folder: of its Parquet files.
-        depends: digest of what the results depend on.
-    """
+    """Returns the results of the images of a set in a folder of Parquet files, or None if there are none with these dependencies."""
     paths = sorted(glob.glob(os.path.join(glob.escape(folder), "*.parquet")))
     tables = [pyarrow.parquet.read_table(path, partitioning=None) for path in paths]
     own = [table for table in tables if _key_of(table.schema).startswith(f"{depends} ")]
@@ -72,21 +65,17 @@ class Shards:
         """Whether the files of all shards are there."""
         return all(map(self._is_complete, range(len(self))))
 
-    def compute(self, predict: Predict, locks: SetLocks, log: Callable[[str], object]) -> bool:
-        """Computes the shards that no other process computes, and returns whether all are complete.
-
-        Args:
-            predict: as in `recording.records`.
-            locks: of the records file.
-            log: called with a line of progress after each shard.
-
-        Raises:
-            ValueError: as in `recording.records`.
-        """
+    def compute(
+        self,
+        predict: Predict,
+        try_lock: Callable[[str], contextlib.AbstractContextManager[bool]],
+        log: Callable[[str], object],
+    ) -> bool:
+        """Computes the shards that no other process computes (see `recording.SetLocks`), and returns whether all are complete."""
         for number, (first, last) in enumerate(self._bounds):
             if self._is_complete(number):
                 continue
-            with locks.try_lock(f"{self._set.name} {self._key(number)}") as locked:
+            with try_lock(f"{self._set.name} {self._key(number)}") as locked:
                 if locked and not self._is_complete(number):
                     part = dataclasses.replace(self._set, open=functools.partial(self._open_range, first, last))
                     results = results_of(masked(predict, self._set.class_mask), part if len(self) > 1 else self._set)
@@ -96,11 +85,7 @@ class Shards:
         return self.is_complete
 
     def record(self) -> dict | None:
-        """Returns the record of the set, from all its shards, and removes other files. None: a damaged shard must be computed again.
-
-        Raises:
-            ValueError: another process has replaced shards of this evaluation.
-        """
+        """Returns the record of the set, from all its shards, and removes other files. None: a damaged shard must be computed again."""
         tables = [self._read(number) for number in range(len(self))]
         if any(table is None for table in tables):
             return None
@@ -126,7 +111,7 @@ class Shards:
         return table
 
     def check(self) -> None:
-        """Checks that the files are still those of this evaluation. Raises ValueError as in `record`."""
+        """Raises ValueError if another process has replaced shards of this evaluation, as `record` does."""
         self._complete.clear()
         if not self.is_complete:
             raise self._replaced()

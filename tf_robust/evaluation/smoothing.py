@@ -1,8 +1,9 @@
 """Randomized smoothing (Cohen et al., 2019): certified radii of a smoothed classifier, and its accuracy under PGD.
 
 The smoothed classifier returns the class that the model returns most often for images with Gaussian noise, which are not clipped. Any
-model can be certified; only the attack needs gradients. `certified`, `voted` and `attacked` return functions (predict, evaluation
-set) -> record, for `EvaluationSet.score`.
+model can be certified; only the attack needs gradients. `certified` and `attacked` return functions (predict, evaluation set) -> record,
+for `EvaluationSet.score`. Their arguments are the `positions` of the images in the data set, int [N], the standard deviation `sigma` of
+the noise, numbers of noisy copies, and the copies per call of the model, `batch`.
 """
 
 from collections.abc import Callable
@@ -13,13 +14,11 @@ import tensorflow as tf
 from tf_robust import attacks, metrics
 from tf_robust.attacks.attack import Predict
 from tf_robust.configs.evaluation import ALPHA, MAX_SAMPLES
-from tf_robust.evaluation.batches import SEED
-from tf_robust.evaluation.evaluation_set import ScoreSet
+from tf_robust.evaluation.evaluation_set import SEED, ScoreSet, read_batches
+from tf_robust.evaluation.scoring import accuracy_record, correctness
 from tf_robust.models.outputs import checked_logits
-from tf_robust.ops import image_ops
 from tf_robust.ops.draws import Draws
-from tf_robust.utils import progress
-from tf_robust.utils.arrays import decoded, encoded
+from tf_robust.utils.files import decoded, encoded
 
 PGD_STEPS, PGD_SAMPLES = 20, 16  # steps of the attack, and noisy copies over which its gradient is averaged
 MAX_VOTES = 1000  # noisy copies by which an attacked image is classified
@@ -33,18 +32,9 @@ _SMALLEST_LOG = -1e4  # of a probability; finite, so that gradients are
 
 
 def class_counts(predict: Predict, image: np.ndarray, index: int, sigma: float, samples: int, purpose: str, batch: int) -> np.ndarray:
-    """Returns how often each class is predicted for noisy copies of an image, int64 [C].
+    """Returns how often each class is predicted for noisy copies of an image [H, W, C], int64 [C].
 
-    Sample j of an image depends on (seed, purpose, index, j) alone.
-
-    Args:
-        predict: images -> logits [N, C].
-        image: float32 [H, W, C] in [0, 1].
-        index: of the image in its data set.
-        sigma: standard deviation of the noise.
-        samples: number of noisy copies.
-        purpose: separates copies for different uses.
-        batch: copies per call of the model.
+    Sample j of an image depends on (seed, purpose, index of the image in its data set, j) alone.
     """
     counts: np.ndarray | int = 0
     for start in range(0, samples, batch):
@@ -63,27 +53,22 @@ def _noisy(image, first, size, sigma, purpose):
 def certified(positions: np.ndarray, sigma: float, selection: int, samples: int, batch: int) -> ScoreSet:
     """Returns a function that records the certified l2 radius of each image, and whether the selected class is right.
 
-    The count of each image is stored in the `parts` of the evaluation set: an interrupted evaluation resumes there.
-
-    Args:
-        positions: int [N], of the images in the data set.
-        sigma: standard deviation of the noise.
-        selection: noisy copies by which the class is selected.
-        samples: further noisy copies, by which its probability is bounded.
-        batch: copies per call of the model.
+    By `selection` copies the class is selected, by `samples` further ones its probability is bounded. The count of each image is stored in
+    the `parts` of the evaluation set: an interrupted evaluation resumes there.
     """
 
     def score(predict, evaluation_set):
-        labels, counted, parts = [], [], evaluation_set.parts  # counted: the selected class, and how often it is predicted
-        for image, label, index in _images(evaluation_set, positions):
-            if str(index) not in parts:
-                selected = class_counts(predict, image, index, sigma, selection, "selection", batch).argmax()
-                hits = class_counts(predict, image, index, sigma, samples, "estimation", batch)[selected]
-                parts[str(index)] = f"{selected} {hits}"
-            counted.append([int(number) for number in parts[str(index)].split()])
-            labels.append(label)
+        truth, counted, parts = [], [], evaluation_set.parts  # counted: the selected class, and how often it is predicted
+        for images, labels, place in read_batches(evaluation_set):
+            truth.append(labels)
+            for image, index in zip(images, map(int, positions[place])):
+                if str(index) not in parts:
+                    selected = class_counts(predict, image, index, sigma, selection, "selection", batch).argmax()
+                    hits = class_counts(predict, image, index, sigma, samples, "estimation", batch)[selected]
+                    parts[str(index)] = f"{selected} {hits}"
+                counted.append([int(number) for number in parts[str(index)].split()])
         classes, hits = np.transpose(counted)
-        right = classes == labels
+        right = classes == np.concatenate(truth)
         radii = metrics.certified_radii(hits, samples, sigma, ALPHA).astype(np.float32)
         return {
             "kind": "certified",
@@ -99,8 +84,7 @@ def certified(positions: np.ndarray, sigma: float, selection: int, samples: int,
 
 def certified_correct(record: dict, radius: float) -> np.ndarray:
     """Returns bool [N]: which images of a record of `certified` are classified correctly and certified at a radius."""
-    right = np.unpackbits(decoded(record["which"], np.uint8), count=record["count"]).astype(bool)
-    return right & (decoded(record["radii"], np.float32) >= np.float32(radius))  # False for NaN: abstained
+    return correctness(record) & (decoded(record["radii"], np.float32) >= np.float32(radius))  # False for NaN: abstained
 
 
 def radii_of(record: dict) -> np.ndarray:
@@ -108,39 +92,26 @@ def radii_of(record: dict) -> np.ndarray:
     return np.where(certified_correct(record, 0.0), decoded(record["radii"], np.float32), 0.0).astype(np.float64)
 
 
-def abstention(record: dict) -> str:
-    """Returns on how many images of a record of `certified` the classifier abstained, with advice if it is all of them."""
-    if record["abstained"] < record["count"]:
-        return f"abstained on {record['abstained']}"
-    return ABSTAINS
-
-
 def attacked(positions: np.ndarray, sigma: float, samples: int, batch: int, radius: float) -> ScoreSet:
     """Returns a function that counts the images that the smoothed classifier classifies correctly after an attack on it.
 
-    The attack is PGD in l2 on the mean of the probabilities over noisy copies (SmoothAdv, Salman et al., 2019), the same copies in each
-    step. The attacked image is classified by a vote of further copies, without abstention. The votes of each few images are stored in the
-    `parts` of the evaluation set, as in `certified`.
-
-    Args:
-        positions: int [N], of the images in the data set.
-        sigma: standard deviation of the noise.
-        samples: noisy copies that vote, at most `MAX_VOTES`.
-        batch: copies per call of the model.
-        radius: of the attack, l2; 0: no attack.
+    The attack is PGD in l2 (of radius 0: none) on the mean of the probabilities over noisy copies (SmoothAdv, Salman et al., 2019), the
+    same copies in each step. The attacked image is classified by a vote of `samples` further copies, at most `MAX_VOTES`, without
+    abstention. The votes of each few images are stored in the `parts` of the evaluation set, as in `certified`.
     """
 
     def score(predict, evaluation_set):
         right: list[bool] = []
         attack, parts = None, evaluation_set.parts
-        for images, labels, indices in _batches(evaluation_set, positions, _ATTACKED_IMAGES):
+        for images, labels, place in read_batches(evaluation_set, _ATTACKED_IMAGES):
+            indices = positions[place]
             part = str(indices[0])
             if part not in parts:
                 attack = attack or smoothed_attack(predict, images.shape[1:], sigma, radius)
                 changed = attack(images, labels, indices)
                 parts[part] = " ".join(str(vote(predict, image, int(index))) for image, index in zip(changed, indices))
             right += [int(selected) == label for selected, label in zip(parts[part].split(), labels)]
-        return {"kind": "accuracy", "count": len(right), "correct": int(np.sum(right)), "which": encoded(np.packbits(right))}
+        return accuracy_record(right)
 
     def vote(predict, image, index):
         return class_counts(predict, image, index, sigma, min(samples, MAX_VOTES), "votes", batch).argmax()
@@ -149,20 +120,9 @@ def attacked(positions: np.ndarray, sigma: float, samples: int, batch: int, radi
 
 
 def smoothed_attack(predict: Predict, image_shape: tuple[int, ...], sigma: float, radius: float) -> Callable[..., np.ndarray]:
-    """Returns the attack of `attacked`: images float32 [N, H, W, C] in [0, 1], labels, indices -> attacked images.
-
-    Args:
-        predict: images -> logits [N, C].
-        image_shape: (H, W, C).
-        sigma: standard deviation of the noise.
-        radius: of the attack, l2; 0: images stay as they are.
-
-    Raises:
-        ValueError: no gradient flows through the model.
-    """
+    """Returns the attack of `attacked`: images float32 [N, H, W, C] in [0, 1], labels, indices -> attacked images."""
     if not radius:
         return lambda images, labels, indices: images
-    _check_gradients(predict, image_shape)
     model = smoothed(predict, image_shape, sigma)
     attack = attacks.ProjectedGradientDescent(
         norm="l2",
@@ -176,28 +136,10 @@ def smoothed_attack(predict: Predict, image_shape: tuple[int, ...], sigma: float
     return lambda images, labels, indices: attack(model, images, labels, indices=indices).numpy()
 
 
-def _check_gradients(predict, image_shape):
-    images = tf.zeros([1, *image_shape])
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(images)
-        total = tf.reduce_sum(predict(images))
-    if tape.gradient(total, images) is None:
-        raise ValueError(
-            "Expected a model with gradients, to attack its smoothed model. Received: one without. Try: smoothing_attack=false, which "
-            "only certifies it"
-        )
-
-
 def smoothed(predict: Predict, image_shape: tuple[int, ...], sigma: float, samples: int = PGD_SAMPLES) -> Predict:
     """Returns images -> logarithms of the mean probabilities [N, C] over noisy copies, differentiable if the model is.
 
     All images get the same noise, so that the result for an image does not depend on its batch.
-
-    Args:
-        predict: images -> logits [N, C].
-        image_shape: (H, W, C).
-        sigma: standard deviation of the noise.
-        samples: number of copies.
     """
     noise = sigma * Draws(SEED, samples, "smoothing", "gradient").exact_normal(image_shape)
 
@@ -209,19 +151,3 @@ def smoothed(predict: Predict, image_shape: tuple[int, ...], sigma: float, sampl
         return tf.reduce_logsumexp(by_image, axis=1) - np.log(samples).astype(np.float32)
 
     return predict_smoothed
-
-
-def _batches(evaluation_set, positions, size=None):
-    """Yields (images, labels, indices) of each batch of a set, of `size` images, or as the set is batched."""
-    start, opened = 0, evaluation_set.open()
-    for images, labels in progress.batches(opened.unbatch().batch(size) if size else opened, evaluation_set.name):
-        images = image_ops.check_images(images)
-        yield images, labels.numpy(), positions[start : start + len(images)]
-        start += len(images)
-    if not start:
-        raise ValueError(f"Expected images to evaluate {evaluation_set.name!r} on. Received: none")
-
-
-def _images(evaluation_set, positions):
-    for images, labels, indices in _batches(evaluation_set, positions):
-        yield from zip(images, labels, map(int, indices))

@@ -6,9 +6,13 @@ from collections.abc import Callable, Sequence
 
 from tf_robust.data import WHOLE, has_splits
 from tf_robust.evaluation import EvalConfig, MetricValue, model_evaluation
-from tf_robust.evaluation.default_split import print_default_split, with_default_split
-from tf_robust.evaluation.evaluation_data import EvaluationData
-from tf_robust.evaluation.model_checks import trainings_on, with_validation_of_card
+from tf_robust.evaluation.evaluation_data import (
+    EvaluationData,
+    print_default_split,
+    trainings_on,
+    with_default_split,
+    with_validation_of_card,
+)
 from tf_robust.export.exporter import export_model
 from tf_robust.report.evaluated_model import EvaluatedModel
 from tf_robust.saved_models import latency, loading

@@ -11,8 +11,7 @@ from tf_robust.data.names import shift_data
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import SUBSET_SEED, split_train_val_test, stratified_parts, stratified_subset, without_validation
-from tf_robust.evaluation.evaluation_data import EvaluationData
-from tf_robust.evaluation.model_checks import fraction_not_trained_on
+from tf_robust.evaluation.evaluation_data import EvaluationData, fraction_not_trained_on
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.target import LabeledImages, ValidationSet
 from tf_robust.saved_models.loading import Classifier

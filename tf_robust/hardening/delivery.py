@@ -10,8 +10,7 @@ import tensorflow as tf
 from tf_robust.hardening.trainable import TrainableModel, is_saved_model
 from tf_robust.models import weights
 from tf_robust.saved_models import formats
-from tf_robust.utils.arrays import storable
-from tf_robust.utils.files import atomic_file, atomic_folder, disk_is_full
+from tf_robust.utils.files import atomic_file, atomic_folder, disk_is_full, storable
 
 KERAS = (*formats.FORMATS["keras"].suffixes, *formats.FORMATS["hdf5"].suffixes)
 # files of a SavedModel folder that depend on its weights or graph; others, such as card.json, are copied

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from tf_robust import data, methods, models
 from tf_robust.data.source import Source
-from tf_robust.evaluation.evaluation_data import EvaluationData
-from tf_robust.evaluation.model_checks import check_model_suits, check_unchanged, note_classes, with_checked_inputs, with_known_outputs
+from tf_robust.evaluation.evaluation_data import EvaluationData, check_unchanged
+from tf_robust.evaluation.model_checks import check_model_suits, note_classes, with_checked_inputs, with_known_outputs
 from tf_robust.hardening import batch_statistics, candidates, delivery
 from tf_robust.hardening.budget import Clock, parse_budget
 from tf_robust.hardening.choice import choose, distinct, gain

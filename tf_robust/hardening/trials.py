@@ -11,8 +11,7 @@ import numpy as np
 from tf_robust.hardening.candidates import Candidate
 from tf_robust.hardening.choice import Member, Point
 from tf_robust.hardening.target import Outcome
-from tf_robust.utils.arrays import storable
-from tf_robust.utils.files import atomic_file, read_json, write_json
+from tf_robust.utils.files import atomic_file, read_json, storable, write_json
 
 _ARGUMENTS, _FRONTIER = "arguments.json", "frontier.json"
 

@@ -15,8 +15,7 @@ from collections.abc import Iterator
 
 from tf_robust.evaluation.recording import PER_IMAGE
 from tf_robust.utils.errors import message_of
-from tf_robust.utils.files import read_json, write_json
-from tf_robust.utils.paths import is_run
+from tf_robust.utils.files import is_run, read_json, write_json
 
 _STORE = "storage.json"  # {"url", "folder"} in the local workdir
 _COPIED = "copied.json"  # {file: [bytes, time of the last change]} in each folder that was copied

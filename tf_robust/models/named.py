@@ -16,8 +16,8 @@ import keras
 import numpy as np
 
 from tf_robust.models import heads, user_models
-from tf_robust.utils.errors import unknown
-from tf_robust.utils.reading import import_extra, line_of_user, readable
+from tf_robust.utils.errors import line_of_user, readable, unknown
+from tf_robust.utils.lazy import import_extra
 
 _FUNCTION = "Try: module:function, such as models:build for the function build in models.py"
 PRETRAINED = "imagenet"  # --init_from for the weights that Keras downloads

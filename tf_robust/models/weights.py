@@ -10,8 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust.models.heads import HEAD_LAYERS
-from tf_robust.utils.arrays import storable
-from tf_robust.utils.files import DAMAGED
+from tf_robust.utils.files import DAMAGED, storable
 
 FILE = "weights.npz"
 KERAS_FILES = (".keras", ".h5")

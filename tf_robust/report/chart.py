@@ -14,8 +14,7 @@ from types import MappingProxyType
 import altair as alt
 import pandas
 
-from tf_robust.utils.files import atomic_file
-from tf_robust.utils.plotting import wrapped
+from tf_robust.utils.files import atomic_file, wrapped
 
 Chart: typing.TypeAlias = alt.TopLevelMixin
 

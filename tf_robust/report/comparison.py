@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tf_robust import evaluation, report
 from tf_robust.evaluation.evaluation_data import EvaluationData
-from tf_robust.evaluation.slices import MIN_IMAGES
+from tf_robust.evaluation.values import MIN_IMAGES
 from tf_robust.report import gains, model_figures
 from tf_robust.report.table_types import Table
 from tf_robust.saved_models import loading

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tf_robust.utils.plotting import save, wrapped
+from tf_robust.utils.files import save_figure, wrapped
 
 _HEAT = "magma"
 _LETTERS = 16  # of a text under an image
@@ -28,7 +28,7 @@ def captioned_images(path: str, lines: Sequence[tuple[str, np.ndarray, Sequence[
         axes.set_xlim(-0.5, longest * (width + 1 + width // 16) - 0.5)
         for position, text in enumerate(of_line):
             axes.text(position * (width + 1 + width // 16) + width / 2, height + 1, text, ha="center", va="top", fontsize=7)
-    return save(figure, path)
+    return save_figure(figure, path)
 
 
 def noise_samples(path: str, clean: np.ndarray, noised: Mapping[str, np.ndarray], probabilities: Mapping[str, np.ndarray]) -> str:
@@ -43,7 +43,7 @@ def noise_samples(path: str, clean: np.ndarray, noised: Mapping[str, np.ndarray]
             heat_map = right.imshow(probabilities[name], cmap=_HEAT, vmin=0)
             right.set_title("probability of noise", fontsize=9)
             figure.colorbar(heat_map, ax=right)
-    return save(figure, path)
+    return save_figure(figure, path)
 
 
 def utility_by_class(path: str, mean_images: np.ndarray, mean_utilities: np.ndarray, captions: Sequence[str]) -> str:
@@ -64,7 +64,7 @@ def utility_by_class(path: str, mean_images: np.ndarray, mean_utilities: np.ndar
         _show(axes, _strip(np.stack([np.broadcast_to(gray, heat.shape), heat])), caption)
     for axes in panels[len(mean_images) :]:
         axes.axis("off")
-    return save(figure, path)
+    return save_figure(figure, path)
 
 
 def _show(axes: Axes, image: np.ndarray, caption: str) -> None:

@@ -36,7 +36,7 @@ def draw_utility(folder: str, model: Predict, source: Source) -> str:
     images, labels = evaluation.first_images(source, UTILITY_IMAGES)
     utilities = attribution.contextual_utility(model, images, labels).numpy()
     means = attribution.mean_by_class(utilities, labels)
-    inside = evaluation.utility.corners(*means.shape[1:3])
+    inside = evaluation.scoring.corners(*means.shape[1:3])
     captions = [
         f"class {digit}: corners {mean[inside].mean() / max(mean[~inside].mean(), np.finfo(np.float32).tiny):.2f}"
         for digit, mean in enumerate(means)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import pandas
 
 from tf_robust.evaluation.metric_value import CONFIDENCE_FAMILIES, describe, parse_metric
-from tf_robust.evaluation.slices import MIN_IMAGES
+from tf_robust.evaluation.values import MIN_IMAGES
 from tf_robust.report import formatting
 from tf_robust.report.formatting import heading, interval, number_range, value
 from tf_robust.report.metric_order import without_adaptation

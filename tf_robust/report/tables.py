@@ -16,7 +16,7 @@ import scipy.stats
 from tf_robust import metrics
 from tf_robust.evaluation import card
 from tf_robust.evaluation.metric_value import parse_metric
-from tf_robust.evaluation.per_image import OTHER_ORDER
+from tf_robust.evaluation.recording import OTHER_ORDER
 from tf_robust.metrics.paired import PairedDifference
 from tf_robust.report.metric_order import by_family, headlines_of, without_adaptation, without_members
 from tf_robust.report.table_types import AttackResult, Difference, Entry, Evaluation, Paper, PerImage, Table

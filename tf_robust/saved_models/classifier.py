@@ -19,8 +19,8 @@ from tf_robust.saved_models import card_files, zoo
 from tf_robust.saved_models.formats import format_of
 from tf_robust.saved_models.interface import ModelInterface
 from tf_robust.saved_models.signatures import BEFORE_SOFTMAX, Signature, described, shape_text
+from tf_robust.utils.errors import cause
 from tf_robust.utils.files import digest_of_folder, read_json
-from tf_robust.utils.reading import cause
 
 _digests: dict[int, tuple[object, str]] = {}  # {id: (a function, which stays in memory, its digest)}
 _SMALLEST_WITHOUT_GRADIENT = 1e-12  # of probabilities that may be rounded to 0: 28 nats, not 81

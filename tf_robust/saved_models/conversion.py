@@ -25,7 +25,7 @@ from tf_robust.saved_models.deployable import Deployable
 from tf_robust.saved_models.export import export, update_card
 from tf_robust.saved_models.formats import FORMATS, files
 from tf_robust.utils import quiet
-from tf_robust.utils.reading import import_extra
+from tf_robust.utils.lazy import import_extra
 
 _OPERATIONS = r"(?:Custom|TF Select) ops: ([\w, ]+)|'tf\.(\w+)' op is neither"  # in messages of TensorFlow's converter
 

@@ -18,7 +18,7 @@ from tf_robust.saved_models.formats import named_models
 from tf_robust.saved_models.formats.keras_files import keras_signature
 from tf_robust.saved_models.interface import NAMED_RANGES, OUTPUTS, ModelInterface
 from tf_robust.saved_models.signatures import Signature, listed, shape_text
-from tf_robust.utils.reading import cause, line_of_user
+from tf_robust.utils.errors import cause, line_of_user
 
 __all__ = ["NAMED_RANGES", "Classifier", "ModelInterface", "classifier_of", "image_size_of", "load_classifier"]
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tf_robust.utils.arrays import storable
-from tf_robust.utils.files import DAMAGED, atomic_file
+from tf_robust.utils.files import DAMAGED, atomic_file, storable
 
 KEPT = 2
 

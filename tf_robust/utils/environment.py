@@ -23,35 +23,23 @@ def thread_count() -> int:
 
 
 def has_bfloat16(path: str = "/proc/cpuinfo") -> bool | None:
-    """Returns whether the CPU has instructions for bfloat16; None: unknown, on other systems than Linux.
-
-    Args:
-        path: of the file in which Linux describes the CPU.
-    """
+    """Returns whether the CPU has instructions for bfloat16; None: unknown, on other systems than Linux."""
     if not os.path.exists(path):
         return None
     with open(path, encoding="utf-8") as file:
         return bool({"avx512_bf16", "amx_bf16", "bf16"} & set(file.read().split()))
 
 
-def cpu_model(path: str = "/proc/cpuinfo") -> str:
-    """Returns the CPU's model name and, where a name covers several generations, its family and model numbers.
-
-    Args:
-        path: of the file in which Linux describes the CPU.
-    """
-    name = _field(path, "model name") or platform.processor() or platform.machine()
-    family, number = (_field(path, field) for field in ("cpu family", "model\t"))
-    return f"{name} (family {family}, model {number})" if family else name
-
-
-def _field(path, name):
-    """Returns the first value of a name in a file of lines `name: value`; empty if there is none."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            return next((line.split(":", 1)[1].strip() for line in file if line.startswith(name)), "")
-    except OSError:
-        return ""
+def cpu_model() -> str:
+    """Returns the CPU's model name and, where a name covers several generations, its family and model numbers."""
+    fields: dict[str, str] = {}
+    if os.path.exists("/proc/cpuinfo"):  # Linux
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for name, _, value in (line.partition(":") for line in file):
+                fields.setdefault(name.strip(), value.strip())
+    model = fields.get("model name") or platform.processor() or platform.machine()
+    family = fields.get("cpu family")
+    return f"{model} (family {family}, model {fields.get('model', '')})" if family else model
 
 
 def version(package: str) -> str:

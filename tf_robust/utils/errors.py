@@ -1,15 +1,20 @@
-"""Error messages: the nearest known names for an unknown one, the message of an error inside a graph, advice on system errors."""
+"""Error messages: the nearest known names for an unknown one, the cause of an error in a graph or in a model, advice on system errors."""
 
+import contextlib
 import difflib
 import errno
 import os
 import re
 import sys
-from collections.abc import Iterable
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 
-DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130  # exit codes
+DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130  # exit codes; failed: a bound is not met, nothing helped, or a run failed
 FULL = "The disk is full. Files written before are complete. Try: free disk space, then run the same command again to resume"
 _LISTED = 30  # known names, beside near ones
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # of this package
+_INSTALLED = tuple(os.path.join(path, "") for path in (_ROOT, sysconfig.get_path("stdlib")))
 
 
 class RunFailed(ValueError):
@@ -25,24 +30,13 @@ class Exit(SystemExit):
 
 
 def exit_with(code: int, message: str) -> None:
-    """Prints a message to the standard error and ends the process.
-
-    Args:
-        code: `FAILED`: a required bound is not met, nothing helped, or a run failed; `WRONG_INPUT`: wrong usage or bad input.
-        message: of one or more lines.
-    """
+    """Prints a message to the standard error and ends the process."""
     print(message, file=sys.stderr, flush=True)
     raise Exit(code, message)
 
 
 def unknown(kind: str, received: str, known: Iterable[str]) -> ValueError:
-    """Returns an error for an unknown name, with the nearest known names and all of them, unless there are many.
-
-    Args:
-        kind: what the name refers to, such as "model".
-        received: the unknown name.
-        known: all known names.
-    """
+    """Returns an error for an unknown name of a kind, such as "model": with the nearest known names, and with all unless they are many."""
     known = sorted(known)
     begun = [name for name in known if len(received) > 2 and name.startswith(received)]
     near = list(dict.fromkeys([*begun, *difflib.get_close_matches(received, known, n=3, cutoff=0.5)]))[:3]
@@ -55,22 +49,42 @@ def message_of(error: BaseException) -> str:
     """Returns an error's message, with advice for a system error, and without the location for an error in a TensorFlow graph.
 
     In a graph our own checks appear as `assertion failed: [...]`, or as a ValueError `in user code`.
-
-    Args:
-        error: any error.
     """
     text = str(error)
     if isinstance(error, OSError) and error.errno and error.strerror == os.strerror(error.errno):
-        return _advised(error)
+        message = ": ".join(str(part) for part in (error.strerror, error.filename) if part)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return f"{message}. {FULL}"
+        return f"{message}. Try: change that, or use another path (--workdir for output)" if error.filename else message
     asserted = re.search(r"assertion failed: \[(Expected .*?)\]\n", text, re.DOTALL)
     if asserted:
         return asserted.group(1)
     return text.rsplit("\n    ValueError: ", 1)[-1].strip() if text.startswith("in user code:") else text
 
 
-def _advised(error: OSError) -> str:
-    """The system's message, the file, and what to do."""
-    message = ": ".join(str(part) for part in (error.strerror, error.filename) if part)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{message}. {FULL}"
-    return f"{message}. Try: change that, or use another path (--workdir for output)" if error.filename else message
+def cause(error: BaseException) -> str:
+    """Returns the message of an error in one line, shortened and without colors, and the type of the error."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", " ".join(str(error).split()))
+    text = text if len(text) < 500 else f"{text[:200]} ... {text[-300:]}"  # long messages of Keras end with the cause
+    return f"{text} ({type(error).__name__})"
+
+
+def line_of_user(error: BaseException) -> str:
+    """Returns the last line of code that an error passed outside of installed packages, with its file and function; empty: none."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.line and not _is_installed(frame.filename)]
+    return f"In {frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name}: {frames[-1].line}" if frames else ""
+
+
+def _is_installed(file):
+    parts = ("<frozen ", "__autograph_generated_file", f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+    return any(part in file for part in parts) or os.path.abspath(file).startswith(_INSTALLED)
+
+
+@contextlib.contextmanager
+def readable(path: str, advice: str | Callable[[Exception], str]) -> Iterator[None]:
+    """Context in which errors become a ValueError with the path of the model and advice, or what a function of the error advises."""
+    try:
+        yield
+    except Exception as error:  # damaged files raise OSError, ValueError, KeyError, IndexError, RuntimeError, ...
+        ending = advice if isinstance(advice, str) else advice(error)
+        raise ValueError(f"Expected a model that can be loaded. Received: {path}: {cause(error)}. {ending}") from error

@@ -1,5 +1,8 @@
-"""Atomic writes: temporary file, fsync, rename. Reading of JSON with checks."""
+"""Files: atomic writes (temporary file, fsync, rename), JSON with checks, arrays, figures, and what a path is."""
 
+from __future__ import annotations
+
+import base64
 import contextlib
 import errno
 import glob
@@ -9,15 +12,19 @@ import os
 import re
 import secrets
 import shutil
+import textwrap
 import typing
 import zipfile
 from collections.abc import Collection, Iterator
 
-import jsonschema
-import tensorflow as tf
+import numpy as np
+import numpy.typing as npt
 
 from tf_robust.utils.errors import FULL
 from tf_robust.utils.quiet import LOG_LINE
+
+if typing.TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 try:
     import fcntl
@@ -27,14 +34,24 @@ except ImportError:  # Windows: temporary files of killed processes are not remo
 _TAIL_BYTES = 4096  # in which a last line is looked for
 # errors that a damaged .npz file raises
 DAMAGED = (OSError, ValueError, EOFError, KeyError, IndexError, RuntimeError, MemoryError, zipfile.BadZipFile)
-Json = dict[str, typing.Any] | list | str | float | bool | None
+
+
+def is_url(path: str) -> bool:
+    """Returns whether a path is the URL of an object store."""
+    return "://" in path
+
+
+def is_run(folder: str) -> bool:
+    """Returns whether a folder is the workdir of a run."""
+    return bool(folder) and os.path.exists(os.path.join(folder, "flags.txt"))
 
 
 def disk_is_full(error: BaseException) -> bool:
     """Returns whether an error of the system or of TensorFlow indicates that a disk or a quota is full."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return isinstance(error, tf.errors.ResourceExhaustedError) and "space" in error.message  # otherwise memory is exhausted
+    of_tensorflow = type(error).__name__ == "ResourceExhaustedError"
+    return of_tensorflow and "space" in getattr(error, "message", "")  # otherwise memory is exhausted
 
 
 def path_text(path: str) -> str:
@@ -44,18 +61,12 @@ def path_text(path: str) -> str:
 
 @contextlib.contextmanager
 def atomic_file(path: str | os.PathLike, mode: str = "w") -> Iterator[typing.IO]:
-    """Opens a temporary file that is renamed to `path` when the block ends without an error.
-
-    Args:
-        path: of the file; its folder is created if missing.
-        mode: as in `open`, "w" or "wb".
-
-    Raises:
-        OSError: the file cannot be written; the message for a full disk suggests a remedy.
-    """
+    """Opens a temporary file (mode "w" or "wb") that is renamed to `path` when the block ends without an error; creates its folder."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     temporary = f"{path}.writing-{_unique()}"
-    _remove_leftovers(path, keep=temporary)
+    leftovers = glob.glob(f"{glob.escape(os.fspath(path))}.writing-*") if fcntl else []
+    for leftover in leftovers:  # of killed processes, whose locks the system has freed
+        _remove_unlocked(leftover)
     try:
         with _open_locked(temporary, mode.replace("w", "x")) as file:
             yield file
@@ -91,13 +102,6 @@ def _open_locked(path: str, mode: str) -> typing.IO:
         file.close()  # another process locked and removed it first
 
 
-def _remove_leftovers(path: str | os.PathLike, keep: str) -> None:
-    """Removes temporary files of killed processes, whose locks the system has freed."""
-    if fcntl:
-        for leftover in set(glob.glob(f"{glob.escape(os.fspath(path))}.writing-*")) - {keep}:
-            _remove_unlocked(leftover)
-
-
 def _remove_unlocked(path):
     """Removes a temporary file, unless another process is writing it."""
     with contextlib.suppress(OSError), open(path, "r+b") as file:  # an error: another process is writing it
@@ -108,14 +112,7 @@ def _remove_unlocked(path):
 
 @contextlib.contextmanager
 def atomic_folder(path: str) -> Iterator[str]:
-    """Yields the name of a temporary folder that replaces `path` when the block ends without an error.
-
-    Args:
-        path: of the folder.
-
-    Raises:
-        OSError: the disk is full; the message suggests a remedy.
-    """
+    """Yields the name of a temporary folder that replaces `path` when the block ends without an error."""
     temporary, old = f"{path}.writing-{(unique := _unique())}", f"{path}.old-{unique}"
     try:
         yield temporary
@@ -126,7 +123,7 @@ def atomic_folder(path: str) -> Iterator[str]:
         if os.path.isdir(path):
             os.rename(path, old)
         os.rename(temporary, path)
-    except (OSError, tf.errors.OpError) as error:
+    except Exception as error:
         if disk_is_full(error):
             raise OSError(errno.ENOSPC, FULL, path) from error
         raise
@@ -138,10 +135,9 @@ def atomic_folder(path: str) -> Iterator[str]:
 
 
 def clear_unfinished(*folders: str) -> None:
-    """Removes temporary files and folders of killed processes. Call it only while no other process writes folders there.
+    """Removes temporary files and folders of killed processes from folders that may be missing, but not from their subfolders.
 
-    Args:
-        *folders: to search, without their subfolders; missing ones are skipped.
+    Call it only while no other process writes folders there.
     """
     for folder in filter(os.path.isdir, folders):
         for name in os.listdir(folder):
@@ -157,7 +153,7 @@ def clear_unfinished(*folders: str) -> None:
                     os.remove(path)
 
 
-def write_json(path: str | os.PathLike, value: Json) -> None:
+def write_json(path: str | os.PathLike, value: dict[str, typing.Any] | list | str | float | bool | None) -> None:
     """Writes a value as JSON, atomically."""
     with atomic_file(path) as file:
         json.dump(value, file, indent=1)
@@ -167,16 +163,12 @@ def write_json(path: str | os.PathLike, value: Json) -> None:
 def read_json(
     path: str | os.PathLike, schema: dict | bool | None = None, advice: str = "Try: delete it, or restore an intact copy"
 ) -> typing.Any:
-    """Returns the content of a JSON file.
+    """Returns the content of a JSON file; a ValueError, which ends with the advice, if it is damaged or does not satisfy the JSON schema.
 
-    Args:
-        path: of the file.
-        schema: JSON schema that the content must satisfy; None: the content is an object.
-        advice: end of the error messages.
-
-    Raises:
-        ValueError: the file is damaged, or its content does not satisfy the schema.
+    Without a schema the content must be an object.
     """
+    import jsonschema
+
     try:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
@@ -190,19 +182,10 @@ def read_json(
 
 
 def digest_of_folder(path: str, exclude: Collection[str] = ()) -> str:
-    """Returns 16 hexadecimal digits of the SHA-256 over a file, or over a folder's files and their names.
-
-    Args:
-        path: of the file or folder.
-        exclude: names of files that are left out.
-    """
+    """Returns 16 hexadecimal digits of the SHA-256 over a file, or over a folder's files, without those of some names, and their names."""
+    files = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names if name not in exclude)
     digest = hashlib.sha256()
-    files = (
-        [path]
-        if os.path.isfile(path)
-        else sorted(os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names if name not in exclude)
-    )
-    for name in files:
+    for name in [path] if os.path.isfile(path) else sorted(files):
         digest.update(os.path.relpath(name, path).encode())
         with open(name, "rb") as file:
             for block in iter(lambda: file.read(2**20), b""):
@@ -211,15 +194,38 @@ def digest_of_folder(path: str, exclude: Collection[str] = ()) -> str:
 
 
 def last_line(path: str, length: int = 160) -> str:
-    """Returns the last line of a text file that is neither blank nor of TensorFlow's log, or its beginning; empty if there is none.
-
-    Args:
-        path: of the file, which may be missing.
-        length: number of characters.
-    """
+    """Returns the beginning of the last line of a text file that is neither blank nor of TensorFlow's log; empty if there is none."""
     if not os.path.isfile(path):
         return ""
     with open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - _TAIL_BYTES))
         lines = [line for line in file.read().splitlines() if line.strip() and not LOG_LINE.match(line)]
     return lines[-1].decode("utf-8", errors="replace").strip()[:length] if lines else ""
+
+
+def storable(array: npt.ArrayLike) -> np.ndarray:
+    """Returns an array for `np.savez`: bfloat16 and other types that its files do not know as float32, which holds their values exactly."""
+    array = np.asarray(array)
+    return array.astype(np.float32) if array.dtype.kind == "V" else array
+
+
+def encoded(array: np.ndarray) -> str:
+    """Returns the bytes of an array as base64 text, for JSON."""
+    return base64.b64encode(array.tobytes()).decode()
+
+
+def decoded(text: str, dtype: npt.DTypeLike) -> np.ndarray:
+    """Returns the array of a text of `encoded`, read-only and of shape [N]: the shape is not in the text."""
+    return np.frombuffer(base64.b64decode(text), dtype)
+
+
+def save_figure(figure: Figure, path: str) -> str:
+    """Writes a Matplotlib figure as a PNG file, atomically, and returns the path."""
+    with atomic_file(path, "wb") as file:
+        figure.savefig(file, format="png", dpi=120, bbox_inches="tight", facecolor="white")
+    return path
+
+
+def wrapped(text: str, letters: int) -> str:
+    """Returns a text whose lines are broken to at most so many letters."""
+    return "\n".join(part for line in text.split("\n") for part in textwrap.wrap(line, letters) or [""])

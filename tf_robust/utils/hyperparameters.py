@@ -14,7 +14,7 @@ import re
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import docstring_parser
 
@@ -43,11 +43,7 @@ class Parameter:
     choices: tuple = ()
 
     def parse(self, value: object) -> Value:
-        """Returns a value of the kind of this parameter, from one or from text: "8/255" for a number, "0,1,2" for several.
-
-        Raises:
-            ValueError: it cannot be one.
-        """
+        """Returns a value of the kind of this parameter, from one or from text: "8/255" for a number, "0,1,2" for several."""
         value = value.tolist() if hasattr(value, "tolist") else os.fspath(value) if isinstance(value, os.PathLike) else value  # of NumPy
         if self.choices:
             if value not in self.choices:
@@ -55,12 +51,10 @@ class Parameter:
             return typing.cast(Value, value)
         if typing.get_origin(self.kind) is not tuple:
             return _parse_one(self.kind, value, self.name)
-        values = [one for one in value.split(",") if one] if isinstance(value, str) else value if _is_list(value) else (value,)
-        return tuple(_parse_one(typing.get_args(self.kind)[0], one, self.name) for one in typing.cast(Iterable, values))
-
-
-def _is_list(value):
-    return isinstance(value, (tuple, list, set, frozenset))
+        if isinstance(value, str):
+            value = [one for one in value.split(",") if one]
+        values = value if isinstance(value, (tuple, list, set, frozenset)) else (value,)
+        return tuple(_parse_one(typing.get_args(self.kind)[0], one, self.name) for one in values)
 
 
 def _parse_one(kind, value, name):
@@ -88,30 +82,13 @@ def text_of(value: object) -> str:
 
 
 def arguments_of(target: Callable, values: Mapping[str, typing.Any], prefix: str = "") -> dict[str, typing.Any]:
-    """Returns the keyword arguments of a class or function, parsed, that are among some values.
-
-    Args:
-        target: class or function.
-        values: {name: value or text}.
-        prefix: of the names in `values`.
-
-    Raises:
-        ValueError: a value that is not of the parameter's kind.
-    """
+    """Returns the keyword arguments of a class or function that are among {prefix + name: value or text}, parsed."""
     found = {name: parameter for name, parameter in parameters(target).items() if prefix + name in values}
     return {name: dataclasses.replace(one, name=prefix + name).parse(values[prefix + name]) for name, one in found.items()}
 
 
 def read(values: Mapping[str, typing.Any], *targets: Callable) -> list[typing.Any]:
-    """Returns an instance of each of some classes, with the keyword arguments that are theirs.
-
-    Args:
-        values: {keyword argument: value or text}.
-        *targets: classes.
-
-    Raises:
-        ValueError: a name that is an argument of none of them, or a value that is not of its kind.
-    """
+    """Returns an instance of each of some classes, with its arguments among {name: value or text}; unknown names raise ValueError."""
     known = {name for target in targets for name in parameters(target)}
     for name in values:
         if name not in known:
@@ -121,13 +98,9 @@ def read(values: Mapping[str, typing.Any], *targets: Callable) -> list[typing.An
 
 @functools.cache
 def parameters(target: Callable) -> dict[str, Parameter]:
-    """Returns the hyperparameters of a function, or of a class including its bases, by name.
+    """Returns {name: hyperparameter} of a function, or of a class including its bases; cached: do not change it.
 
-    Args:
-        target: a class or function; its keyword arguments with an annotation and a default are hyperparameters.
-
-    Returns:
-        {name: Parameter}, which is cached: do not change it.
+    Hyperparameters are the keyword arguments with an annotation and a default.
     """
     result: dict[str, Parameter] = {}
     for source in _sources(target):

@@ -1,15 +1,13 @@
-"""Functions that are imported when they are called, for tables that are read without importing TensorFlow."""
+"""Imports at the time of use: functions by name, for tables that are read without TensorFlow, and optional packages."""
 
 import importlib
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 
 def lazy(name: str) -> Callable[..., Any]:
-    """Returns a function that imports another one at each call, and calls it.
-
-    Args:
-        name: `package.module:function`.
+    """Returns a function that imports `package.module:function` at each call, and calls it.
 
     Example:
 
@@ -22,3 +20,14 @@ def lazy(name: str) -> Callable[..., Any]:
         return getattr(importlib.import_module(module), function)(*args, **kwargs)
 
     return call
+
+
+def import_extra(module: str, extra: str) -> ModuleType:
+    """Returns a module of an optional package, which an extra of this package installs."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"Expected the package {module.partition('.')[0]}, which reads this model. It cannot be imported: {error}. "
+            f"Try: pip install 'tf_robust[{extra}]'"
+        ) from error

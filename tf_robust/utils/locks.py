@@ -20,21 +20,21 @@ class WorkdirLocked(RuntimeError):
 
 @contextlib.contextmanager
 def file_lock(path: str, *, wait: bool = True, remove: bool = False) -> Iterator[None]:
-    """Holds a lock file. On a file system without locks, logs a warning and continues.
+    """Holds a lock file, which is created if missing; without `wait` a held one raises WorkdirLocked.
 
-    Args:
-        path: the lock file; it and its folder are created if missing.
-        wait: wait until the lock is free.
-        remove: remove the lock file at the end. Other processes notice, and lock a new one.
-
-    Raises:
-        WorkdirLocked: another process holds the lock, and `wait` is False.
-        OSError: the lock file cannot be created.
+    With `remove` the file is removed at the end: other processes notice, and lock a new one. On a file system without locks, logs a warning
+    and continues.
     """
     # an existence lock, filelock's fallback, would outlive a process that is killed
     lock = filelock.FileLock(path, blocking=wait, fallback_to_soft=False)
     try:
-        _acquire(lock)
+        for attempt in range(_ATTEMPTS):
+            try:
+                lock.acquire()  # creates the folder too
+                break
+            except OSError as error:
+                if error.errno not in _REMOVED or attempt == _ATTEMPTS - 1:
+                    raise
     except filelock.Timeout as error:
         raise WorkdirLocked(f"Another process holds {path}") from error
     except OSError as error:
@@ -50,16 +50,6 @@ def file_lock(path: str, *, wait: bool = True, remove: bool = False) -> Iterator
         lock.release()
 
 
-def _acquire(lock: filelock.BaseFileLock) -> None:
-    for attempt in range(_ATTEMPTS):
-        try:
-            lock.acquire()  # creates the folder too
-            return
-        except OSError as error:
-            if error.errno not in _REMOVED or attempt == _ATTEMPTS - 1:
-                raise
-
-
 @functools.cache  # once for each folder
 def _warn(folder: str, reason: str) -> None:
     logging.warning("%s has no file locks (%s): only one process may work in it.", folder, reason)
@@ -67,12 +57,7 @@ def _warn(folder: str, reason: str) -> None:
 
 @contextlib.contextmanager
 def held(folder: str) -> Iterator[None]:
-    """Holds a folder, which is created if it is missing.
-
-    Raises:
-        PermissionError: the folder is not writable.
-        WorkdirLocked: another process holds the folder.
-    """
+    """Holds a folder, which is created if it is missing; raises WorkdirLocked if another process does."""
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(file_lock(os.path.join(folder, "lock"), wait=False))

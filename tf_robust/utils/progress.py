@@ -30,27 +30,19 @@ class Progress:
         self._done, self._start, self._printed = 0, time.monotonic(), -float("inf")
 
     def step(self, count: int, description: str) -> None:
-        """Counts further steps.
-
-        Args:
-            count: number of steps that were done.
-            description: of the latest step.
-        """
+        """Counts further steps; the description is that of the latest one."""
         self._done += count
         now, last = time.monotonic(), self.total is not None and self._done >= self.total
         if last or now - self._printed >= _INTERVALS[self.terminal]:
             self._printed = now
             line = self._line(now - self._start, description)
-            self._write(f"\r{line:<{_WIDTH}}" + "\n" * (last and self.leave) if self.terminal else f"{line}\n")
+            text = f"\r{line:<{_WIDTH}}" + "\n" * (last and self.leave) if self.terminal else f"{line}\n"
+            print(text, end="", file=self.stream, flush=True)
 
     def clear(self) -> None:
         """Removes the line from a terminal."""
         if self.terminal:
-            self._write(f"\r{'':<{_WIDTH}}\r")
-
-    def _write(self, text: str) -> None:
-        self.stream.write(text)
-        self.stream.flush()
+            print(f"\r{'':<{_WIDTH}}\r", end="", file=self.stream, flush=True)
 
     def _line(self, seconds: float, description: str) -> str:
         rate = self._done / max(seconds, 1e-6)
@@ -78,12 +70,7 @@ def at_intervals(log: Callable[[str], object], seconds: float, always: tuple[str
 
 
 def batches(dataset: tf.data.Dataset, name: str) -> Iterator:
-    """Yields the batches of a dataset. On a terminal, standard error shows the progress meanwhile.
-
-    Args:
-        dataset: batched.
-        name: shown on the terminal.
-    """
+    """Yields the batches of a dataset. On a terminal, standard error shows the progress under a name meanwhile."""
     if not sys.stderr.isatty():
         yield from dataset
         return

@@ -21,13 +21,10 @@ _VERBOSE = re.compile(r"(?:^|\s)--?v(?:erbosity)?[=\s](?:\d+|info|debug)(?:\s|$)
 
 @contextlib.contextmanager
 def importing(arguments: Sequence[str]) -> Iterator[None]:
-    """Opens a context in which `import tensorflow` prints no log lines, then or later.
+    """Opens a context in which `import tensorflow` prints no log lines, then or later; other output appears when the block ends.
 
-    Everything else that Python or a library writes to standard error inside the block appears when the block ends.
-
-    Args:
-        arguments: of the command line. Nothing is suppressed with `--verbosity` of 0 or more, or if the environment sets
-            `TF_CPP_MIN_LOG_LEVEL` to less than 2.
+    Nothing is suppressed if the arguments of the command line have `--verbosity` of 0 or more, or if the environment sets
+    `TF_CPP_MIN_LOG_LEVEL` to less than 2.
     """
     if _VERBOSE.search(" ".join(arguments)) or os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3") in ("0", "1"):
         yield

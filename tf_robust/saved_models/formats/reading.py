@@ -7,7 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust.saved_models.signatures import Signature
-from tf_robust.utils.reading import cause, import_extra, readable
+from tf_robust.utils.errors import cause, readable
+from tf_robust.utils.lazy import import_extra
 
 __all__ = ["Axes", "import_extra", "numpy_signature", "readable", "run_in_layout"]
 

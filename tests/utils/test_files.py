@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_robust.utils.arrays import decoded, encoded, storable
+from tf_robust.utils.files import decoded, encoded, storable
 
 
 @pytest.mark.parametrize("array", [np.arange(5, dtype=np.uint8), np.array([0.1, -np.inf], np.float32), np.zeros(0, np.uint16)])

@@ -1,7 +1,7 @@
 import pytest
 
 from tf_robust.configs.writer import part_of
-from tf_robust.corrupted_datasets.plan import Plan, Unit
+from tf_robust.corrupted_datasets.layouts import Plan, Unit
 
 
 def plan(names=("a", "b", "c"), size=25, chunk=10):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tf_robust.corrupted_datasets import preview
+from tf_robust.corrupted_datasets import job
 
 
 @pytest.fixture(params=[(16, 24, 3), (8, 8, 1)])
@@ -20,9 +20,9 @@ def folder(request, tmp_path):
 
 def test_a_sheet_shows_the_first_image_of_every_corruption_and_severity(folder, monkeypatch):
     figures = []
-    monkeypatch.setattr(preview, "save", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(job, "save_figure", lambda figure, path: figures.append(figure))
     shape = np.load(folder / "fog.npy").shape[1:]
-    preview.draw("path", str(folder), ["snow", "fog"], np.full(shape, 5, np.uint8), "a title")
+    job.draw_sheet("path", str(folder), ["snow", "fog"], np.full(shape, 5, np.uint8), "a title")
     (axes,) = figures[0].axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["clean", "1", "2", "3", "4", "5"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["snow", "fog"]
@@ -34,7 +34,7 @@ def test_a_sheet_shows_the_first_image_of_every_corruption_and_severity(folder, 
 
 def test_a_sheet_is_an_image_file(folder, tmp_path):
     shape = np.load(folder / "fog.npy").shape[1:]
-    path = preview.draw(str(tmp_path / "new" / "sheet.png"), str(folder), ["fog"], np.zeros(shape, np.uint8), "a title")
+    path = job.draw_sheet(str(tmp_path / "new" / "sheet.png"), str(folder), ["fog"], np.zeros(shape, np.uint8), "a title")
     with Image.open(path) as sample_image:
         assert sample_image.format == "PNG" and sample_image.width > 300
     assert os.listdir(tmp_path / "new") == ["sheet.png"]
