@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 
 from tf_robust import attacks, data, evaluation, report
 from tf_robust.configs import DataConfig
-from tf_robust.data.names import data_of
+from tf_robust.data.kinds import data_of
 from tf_robust.evaluation import EvalConfig, auto_attack, model_evaluation
 from tf_robust.evaluation.evaluation_data import EvaluationData
 from tf_robust.evaluation.model_checks import IMAGES_FOR_OUTPUTS, is_same_data, with_checked_batches, with_fitting_range

@@ -19,7 +19,7 @@ from tf_robust.cli.command_line import command, read_command, trains_only
 from tf_robust.cli.flags import FLAGS_HOME, Options, arguments_of, expanded, last_value
 from tf_robust.cli.reporting import DATA_FLAGS, LOCATION_FLAGS, complete_and_report, flags_of, print_commands, report
 from tf_robust.configs import DataConfig
-from tf_robust.data import service
+from tf_robust.data import pipeline
 from tf_robust.evaluation.default_split import with_default_split
 from tf_robust.evaluation.evaluation_data import EvaluationData
 from tf_robust.export import exporter, formats
@@ -347,7 +347,7 @@ def serve(options: Options, _: Sequence[str]) -> None:
             f"Expected --data_service=HOST:PORT, the address of this machine for the runs. Received: "
             f"{text_of(options['data_service']) or 'nothing'}"
         )
-    server = service.Server(options["data_service"][0])
+    server = pipeline.Server(options["data_service"][0])
     print(f"Serving. Runs connect with --data_service={options['data_service'][0]}; Ctrl-C stops the server.", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         threading.Event().wait()

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from tf_robust import corruptions, metrics
 from tf_robust.configs.evaluation import ALL_SEVERITIES, EvalConfig
 from tf_robust.corrupted_datasets import reader
-from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source, digest
+from tf_robust.data.sources import Shift
 from tf_robust.evaluation import adaptation, adversarial, smoothing
 from tf_robust.evaluation.batches import SEED
 from tf_robust.evaluation.confidence import applies_to

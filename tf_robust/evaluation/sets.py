@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from tf_robust.attacks.attack import Predict
 from tf_robust.configs.evaluation import EvalConfig
-from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
+from tf_robust.data.sources import Shift
 from tf_robust.evaluation import adaptation, slices, utility
 from tf_robust.evaluation.attacked_sets import attacked_sets
 from tf_robust.evaluation.batches import clean_batches

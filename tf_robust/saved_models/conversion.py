@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from tf_robust.data.fitting import Fit
+from tf_robust.data.source import Fit
 from tf_robust.saved_models.deployable import Deployable
 from tf_robust.saved_models.export import export, update_card
 from tf_robust.saved_models.formats import FORMATS, files

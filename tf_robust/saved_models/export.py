@@ -18,8 +18,7 @@ import keras
 import tensorflow as tf
 
 from tf_robust import models
-from tf_robust.data.fitting import Fit
-from tf_robust.data.source import Source
+from tf_robust.data.source import Fit, Source
 from tf_robust.models.folded_batch_norms import folded_batch_norms
 from tf_robust.ops import image_ops
 from tf_robust.utils.files import atomic_folder, read_json, write_json
