@@ -38,8 +38,8 @@ from tf_robust.runs.locations import row_name
 from tf_robust.runs.results import Comparison, Result, compare
 from tf_robust.runs.run import Run
 from tf_robust.saved_models import formats, input_check, loading
-from tf_robust.saved_models.classifier import read_card
 from tf_robust.saved_models.formats.keras_files import compile_like
+from tf_robust.saved_models.interface import read_card
 from tf_robust.saved_models.loading import ModelInterface
 from tf_robust.saved_models.zoo import load
 from tf_robust.utils.errors import unknown

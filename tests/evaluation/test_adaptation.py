@@ -9,7 +9,7 @@ import tf_robust as tfr
 from tf_robust import data, evaluation, report
 from tf_robust.evaluation import adaptation
 from tf_robust.saved_models import loading
-from tf_robust.saved_models.adaptation import with_batch_statistics
+from tf_robust.saved_models.loading import with_batch_statistics
 
 
 @pytest.fixture(scope="module")

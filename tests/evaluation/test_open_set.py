@@ -10,8 +10,7 @@ import pytest
 from tf_robust import data, evaluation, metrics
 from tf_robust.configs import DataConfig
 from tf_robust.data import sources
-from tf_robust.saved_models.embeddings import with_embedding
-from tf_robust.saved_models.loading import ModelInterface, classifier_of
+from tf_robust.saved_models.loading import ModelInterface, classifier_of, with_embedding
 from tf_robust.utils.arrays import decoded
 
 

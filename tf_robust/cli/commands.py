@@ -39,8 +39,8 @@ from tf_robust.runs.config import run_parameters
 from tf_robust.runs.locations import folder_name, row_name, seed_folder, with_distinct_rows
 from tf_robust.runs.search_space import name_of
 from tf_robust.runs.sweep import Sweep, best, read_axes
-from tf_robust.saved_models.card_files import training_data
 from tf_robust.saved_models.formats import files
+from tf_robust.saved_models.interface import training_data
 from tf_robust.training import distribution, loop
 from tf_robust.utils.errors import FAILED, INTERRUPTED, WRONG_INPUT, RunFailed, exit_with, message_of, unknown
 from tf_robust.utils.files import read_json, write_json

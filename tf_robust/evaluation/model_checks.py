@@ -15,7 +15,8 @@ from tf_robust.configs import DataConfig
 from tf_robust.data.class_mask import IMAGENET_CLASSES
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_order
-from tf_robust.saved_models import batch_check, card_files, input_check
+from tf_robust.saved_models import input_check
+from tf_robust.saved_models.interface import declared_range, trainings
 from tf_robust.saved_models.loading import Classifier
 from tf_robust.utils.progress import print_note
 
@@ -115,8 +116,8 @@ def fraction_not_trained_on(card: Mapping[str, typing.Any], name: str) -> float 
 
 
 def trainings_on(card: Mapping[str, typing.Any], name: str) -> list[dict[str, typing.Any]]:
-    """Returns the trainings of a model on a data set, as `card_files.trainings`."""
-    return [one for one in card_files.trainings(card) if is_same_data(one["data"], name)]
+    """Returns the trainings of a model on a data set, as `saved_models.interface.trainings`."""
+    return [one for one in trainings(card) if is_same_data(one["data"], name)]
 
 
 def is_same_data(name: str, other: str) -> bool:
@@ -248,8 +249,8 @@ def with_checked_batches(predict: Classifier, images: np.ndarray) -> Classifier:
         predict: the model.
         images: float32 [N, H, W, C] in [0, 1], of which the first are compared.
     """
-    predict.batch_dependence = batch_check.batch_dependence(predict, images)
-    if note := batch_check.describe(predict):
+    predict.batch_dependence = input_check.batch_dependence(predict, images)
+    if note := input_check.note_on_batches(predict):
         print_note(note)
     return predict
 
@@ -307,7 +308,7 @@ def with_fitting_range(predict: Classifier, images: np.ndarray, labels: np.ndarr
 
 def _unchecked(predict):
     """A model whose pixel scale is known or not to be checked; None for others."""
-    if card_files.declared_range(predict.card):
+    if declared_range(predict.card):
         return predict
     if predict.interface.check_inputs:
         return None

@@ -28,8 +28,7 @@ from tf_robust.evaluation.model_checks import (
 )
 from tf_robust.evaluation.surrogates import load_surrogate
 from tf_robust.saved_models import loading
-from tf_robust.saved_models.adaptation import with_batch_statistics
-from tf_robust.saved_models.embeddings import with_embedding
+from tf_robust.saved_models.loading import with_batch_statistics, with_embedding
 from tf_robust.utils import environment, progress
 
 SECONDS_BETWEEN_LINES = 5.0  # of the sets of an evaluation

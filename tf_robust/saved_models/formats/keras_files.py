@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from tf_robust import models
 from tf_robust.models.folded_batch_norms import folded_batch_norms
-from tf_robust.saved_models.formats.reading import readable
 from tf_robust.saved_models.signatures import BEFORE_SOFTMAX, Signature
+from tf_robust.utils.reading import readable
 
 _ADVICE = (
     "Try: copy it again; or, with the code of its custom classes, write a SavedModel by model.export(DIR), and load that; "
@@ -38,15 +38,7 @@ _UNNAMED = ("Functional", "__keras_tensor__")  # classes of Keras without a publ
 
 
 def read_archive(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
-    """Reads a `.keras` file as one signature, `serving_default`, as in Keras' `export`.
-
-    Args:
-        path: of the file.
-        trust: run Lambda layers.
-
-    Raises:
-        ValueError: it is damaged, or contains Python code and is not trusted.
-    """
+    """Reads a `.keras` file as one signature, `serving_default`, as in Keras' `export`. trust: run Lambda layers."""
     if not zipfile.is_zipfile(path):
         raise ValueError(
             f"Expected a .keras archive (a zip file). Received: {path}, which is not a complete .keras archive. Try: copy it again"
@@ -58,11 +50,7 @@ def read_archive(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
 
 
 def read_hdf5(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
-    """Reads a whole model in HDF5, as `model.save("model.h5")` writes it. Arguments as in `read_archive`.
-
-    Raises:
-        ValueError: it is damaged, has only weights, or contains Python code and is not trusted.
-    """
+    """Reads a whole model in HDF5, as `model.save("model.h5")` writes it. Arguments as in `read_archive`."""
     with readable(path, _ADVICE), h5py.File(path) as file:
         config, version = file.attrs.get("model_config"), file.attrs.get("keras_version", "")
     if config is None:
@@ -103,13 +91,7 @@ def _by_name(outputs):
 
 
 def compiled_as_given(model: keras.Model, path: str, trust: bool = False) -> keras.Model:
-    """Compiles a model as it is in the file that it was loaded from, by `compile_like`, and returns it.
-
-    Args:
-        model: loaded from the file.
-        path: of the file; without one the model is unchanged.
-        trust: as in `read_archive`.
-    """
+    """Compiles a model as it is in the file that it was loaded from, by `compile_like`, and returns it; unchanged without such a file."""
     if model.compiled or not os.path.isfile(path):
         return model
     with warnings.catch_warnings(), contextlib.suppress(Exception):  # losses of the user's own, or a file of another version
