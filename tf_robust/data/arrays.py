@@ -57,8 +57,6 @@ def from_arrays(
         raise ValueError(f"Expected images of one size in {name}. Received: {sizes[0]} and {sizes[1]}. Try: resize them, or folder:DIR")
     pixels = _levels(_channels_last(np.asarray(images), name), data_range, name)
     indices, names = class_indices(labels, name, class_names, num_classes)
-    if len(pixels) != len(indices):
-        raise ValueError(f"Expected as many labels as images in {name}. Received: {len(pixels)} images, {len(indices)} labels")
     return ArraySource.of(name, WHOLE, pixels, indices, names)
 
 

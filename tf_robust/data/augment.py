@@ -209,9 +209,11 @@ def min_crop_areas(views: Sequence[Callable]) -> tuple[float, ...]:
 
     It is an attribute of the view, or a keyword bound with `functools.partial`.
     """
-    defaults = (getattr(getattr(view, "func", view), "min_crop_area", None) for view in views)
-    areas = tuple(getattr(view, "keywords", {}).get("min_crop_area", default) for view, default in zip(views, defaults))
-    return () if None in areas else areas
+    areas: list[typing.Any] = []
+    for view in views:
+        default = getattr(getattr(view, "func", view), "min_crop_area", None)
+        areas.append(getattr(view, "keywords", {}).get("min_crop_area", default))
+    return () if None in areas else tuple(areas)
 
 
 def _window(images, seed, min_crop_area):

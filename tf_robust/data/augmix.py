@@ -91,13 +91,9 @@ def draw(
 ) -> dict[str, tf.Tensor]:
     """Draws the random numbers of AugMix for some images; arguments as in `augmix`, and shape: (H, W, C).
 
-    Returns:
-        {"operation": int32 [N, width, 3], positions in NAMES; "amount": float32 [N, width, 3], arguments of Pillow's functions;
-        "depth": int32 [N, width], how many of the three are applied; "weights": float32 [N, width], of the chains;
-        "lam": float32 [N], mixing coefficient of all chains together}
-
-    Raises:
-        ValueError: an argument is out of range.
+    Returns {"operation": int32 [N, width, 3], positions in NAMES; "amount": float32 [N, width, 3], arguments of Pillow's functions;
+    "depth": int32 [N, width], how many of the three are applied; "weights": float32 [N, width], of the chains; "lam": float32 [N], mixing
+    coefficient of all chains together}.
     """
     if not 0.1 < severity <= 10:
         raise ValueError(f"Expected severity in (0.1, 10]. Received: {severity}")

@@ -95,14 +95,9 @@ def classes_of(label_set: str) -> dict:
 
 
 def read_label_map(path: str) -> dict[str, int]:
-    """Reads {name of a class folder: column of the model's output}.
+    """Reads {name of a class folder, as by `normalize_name`: column of the model's output} from a JSON object, or lines "NAME COLUMN".
 
-    Args:
-        path: of a JSON object, or lines "NAME COLUMN"; empty lines and lines that begin with # are skipped. UTF-8, with or without a byte
-            order mark; names as `normalize_name` returns them.
-
-    Raises:
-        ValueError: a malformed line or value, a negative column, a duplicate name or column, or text of another encoding.
+    Empty lines and lines that begin with # are skipped. UTF-8, with or without a byte order mark.
     """
     try:
         with open(path, encoding="utf-8-sig") as file:
@@ -145,13 +140,7 @@ def _from_lines(text):
 def relabel(source: Source, label_map: Mapping[str, int], outputs: int | None = None) -> Source:
     """Returns a source of class folders or arrays whose labels are columns of a model's output, all of which compete.
 
-    Args:
-        source: its class names are the folders' names.
-        label_map: {folder: column}, as from `read_label_map`; it may contain more than the folders.
-        outputs: number of columns of the model; None: as many as the map needs.
-
-    Raises:
-        ValueError: a folder without an entry, a column that the model does not have.
+    label_map: {folder: column}, which may contain more than the folders. outputs: number of columns of the model; None: as many as needed.
     """
     if missing := [name for name in source.class_names if name not in label_map]:
         raise ValueError(

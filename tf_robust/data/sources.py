@@ -267,18 +267,15 @@ def matched(source: Source, original: Source, *, name: str, subset: int = 0, ima
     """Returns a shifted data set with the image size of the original one and with its classes, or some of them.
 
     Classes correspond by their names; by their numbers where one of the two sets only has numbers; of a classifier of ImageNet's 1,000
-    classes also by their WordNet ids.
+    classes also by their WordNet ids. Raises ValueError for a class that the original does not have, or another number of channels.
 
     Args:
         source: the shifted images.
         original: the images that the model is evaluated on; its classes are the columns of the model's output.
         name: of the shift, as `shift_name` returns it.
         subset: largest number of images, a fixed stratified subset; 0: all.
-        image_fit: how images of another size are resized, as in `sources.open_source`.
+        image_fit: how images of another size are resized, as in `open_source`.
         present: whether only the classes present in the original compete or, where it has all, those present in the shifted set.
-
-    Raises:
-        ValueError: a class that the original does not have, or another number of channels.
     """
     source = with_size_of(source, original, image_fit)
     columns = _columns(source, original)

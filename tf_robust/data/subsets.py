@@ -33,11 +33,7 @@ def stratified_parts(labels: np.ndarray, count: int) -> list[np.ndarray]:
 
 
 def stratified_subset(source: Source, count: int) -> Source:
-    """Returns `count` examples of a source in its order, or all of at most as many; such subsets are stratified and nested.
-
-    Raises:
-        ValueError: the source is read as a stream.
-    """
+    """Returns `count` examples of a source in its order, or all of at most as many; such subsets are stratified and nested."""
     if count >= len(source):
         return source
     if not source.random_access:
@@ -50,13 +46,7 @@ def stratified_subset(source: Source, count: int) -> Source:
 def labelled_fraction(source: Source, fraction: float, seed: int) -> Source:
     """Returns the part of a training set whose labels are known: stratified, and nested in that of a larger fraction.
 
-    Args:
-        source: a `Source` with random access.
-        fraction: in (0, 1], of the examples, rounded.
-        seed: int, selects the part.
-
-    Raises:
-        ValueError: a class would be left without examples, or the set is read as a stream.
+    fraction: in (0, 1], of the examples, rounded; every class must keep some. seed: int, selects the part.
     """
     if not 0 < fraction <= 1:
         raise ValueError(f"Expected label_fraction in (0, 1]. Received: {fraction}")
@@ -76,11 +66,7 @@ def labelled_fraction(source: Source, fraction: float, seed: int) -> Source:
 
 
 def balanced(source: Source) -> Source:
-    """Returns a training set of which an epoch draws every class equally often; an epoch has as many examples as before.
-
-    Raises:
-        ValueError: the set is read as a stream.
-    """
+    """Returns a training set of which an epoch draws every class equally often; an epoch has as many examples as before."""
     if not source.random_access:
         raise ValueError(
             f"Expected sampling=shuffled for {source.name}, which is read as a stream. Received: balanced. Try: class_weights=balanced"
@@ -91,13 +77,8 @@ def balanced(source: Source) -> Source:
 def class_weights(text: str, source: Source) -> tuple[float, ...] | None:
     """Returns the weight of each class, or None for empty text.
 
-    Args:
-        text: numbers W,W,... for the classes in their order; or balanced: N / (C n_c), as in scikit-learn, for n_c of N examples in
-            one of the C classes that occur.
-        source: the training set.
-
-    Raises:
-        ValueError: the text is neither, or has not one number per class.
+    text: numbers W,W,... for the classes in their order; or balanced: N / (C n_c), as in scikit-learn, for n_c of N examples in one of the
+    C classes that occur.
     """
     if not text:
         return None
@@ -118,13 +99,7 @@ def class_weights(text: str, source: Source) -> tuple[float, ...] | None:
 def split_train_val_test(source: Source, split: str, fraction: float) -> Source:
     """Returns a split of a data set without splits: `fraction` of the images for test and as many for validation, the rest for training.
 
-    Args:
-        source: all images.
-        split: `test`, `validation`, `train`, or `all`: the images that are not in `validation`.
-        fraction: in (0, 0.5), of the images.
-
-    Raises:
-        ValueError: no image is left for training.
+    split: `test`, `validation`, `train`, or `all`: the images that are not in `validation`.
     """
     order = stratified_order(np.asarray(source.labels))
     count = max(1, round(fraction * len(order)))

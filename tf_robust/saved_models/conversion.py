@@ -165,18 +165,10 @@ def _log(probabilities, one_output, ops=tf.math):
 
 
 def write(name: str, model: Deployable, path: str, card: Mapping, *, calibration: np.ndarray | None = None, fit: Fit | None = None) -> None:
-    """Writes a model in one format.
+    """Writes a model in one of `FORMATS`; raises ValueError, with the unsupported operations, if the format cannot express it.
 
-    Args:
-        name: of the format.
-        model: to write.
-        path: of the file or folder, with the suffix of the format.
-        card: of a SavedModel, which contains it.
-        calibration: images [N, H, W, C] in [0, 1] whose activations give the ranges of integers; None: not needed.
-        fit: of encoded images, as in `export.export`.
-
-    Raises:
-        ValueError: the format cannot express the model; the message names unsupported operations.
+    card: of a SavedModel, which contains it. calibration: images [N, H, W, C] in [0, 1] whose activations give the ranges of integers.
+    fit: of encoded images, as in `export.export`.
     """
     writer = FORMATS[name].writer
     assert writer is not None  # of `formats.files`

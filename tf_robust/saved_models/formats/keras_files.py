@@ -112,7 +112,8 @@ def compile_like(model: keras.Model, given: keras.Model) -> keras.Model:
 
 
 def _load(path, config, version, trust):
-    if not trust and "Lambda" in _class_names(config):  # also checked here: old versions of Keras run those of HDF5 files
+    has_code = any(one.get("class_name") == "Lambda" for one in _dictionaries(config))
+    if has_code and not trust:  # also checked here: old versions of Keras run those of HDF5 files
         raise ValueError(
             f"Expected a model that can be loaded. Received: {path}: it contains Python code (a Lambda layer), which is not run. "
             "Try: trust, if you trust the file; or write a SavedModel by model.export(DIR), and load that."
@@ -180,19 +181,17 @@ def _custom_classes(config):
 
 def _custom_names(config: object) -> Iterator[str]:
     """Yields the names of the classes in a configuration that are not of Keras; HDF5 files do not state the modules of layers."""
-    if isinstance(config, dict) and "config" in config:
-        name = str(config.get("class_name", ""))
-        if config.get("registered_name") and not str(config.get("module")).startswith("keras."):
-            yield str(config["registered_name"])
-        elif "module" not in config and name not in _UNNAMED and not (hasattr(keras.layers, name) or hasattr(keras, name)):
+    for one in _dictionaries(config):
+        name = str(one.get("class_name", ""))
+        if "config" in one and one.get("registered_name") and not str(one.get("module")).startswith("keras."):
+            yield str(one["registered_name"])
+        elif "config" in one and "module" not in one and name not in _UNNAMED and not (hasattr(keras.layers, name) or hasattr(keras, name)):
             yield name
-    for value in config.values() if isinstance(config, dict) else config if isinstance(config, list) else ():
-        yield from _custom_names(value)
 
 
-def _class_names(config: object) -> Iterator[str]:
-    """Yields all class names in a configuration."""
+def _dictionaries(config: object) -> Iterator[dict]:
+    """Yields all dictionaries in a configuration."""
     if isinstance(config, dict):
-        yield str(config.get("class_name", ""))
+        yield config
     for value in config.values() if isinstance(config, dict) else config if isinstance(config, list) else ():
-        yield from _class_names(value)
+        yield from _dictionaries(value)
