@@ -148,8 +148,6 @@ def open_csv(name: str, split: str, options: ReadOptions) -> FileSource:
     Without `options.file_size`, the images have the size of the files if they all have one, else 224x224.
     """
     path = path_of(name)
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"Expected a CSV file with the columns path and label. Not found: {path}")
     try:
         table = pandas.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True, encoding="utf-8-sig")
     except ValueError as error:  # pandas.errors.ParserError is one

@@ -39,10 +39,6 @@ _UNNAMED = ("Functional", "__keras_tensor__")  # classes of Keras without a publ
 
 def read_archive(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
     """Reads a `.keras` file as one signature, `serving_default`, as in Keras' `export`. trust: run Lambda layers."""
-    if not zipfile.is_zipfile(path):
-        raise ValueError(
-            f"Expected a .keras archive (a zip file). Received: {path}, which is not a complete .keras archive. Try: copy it again"
-        )
     with readable(path, _ADVICE), zipfile.ZipFile(path) as archive:
         config = json.loads(archive.read("config.json"))
         metadata = json.loads(archive.read("metadata.json")) if "metadata.json" in archive.namelist() else {}
