@@ -17,7 +17,7 @@ from tf_robust.cli import main as cli
 from tf_robust.evaluation import model_checks, shortfalls
 from tf_robust.report import baseline as baselines
 from tf_robust.saved_models import loading
-from tf_robust.saved_models.classifier import read_card
+from tf_robust.saved_models.interface import read_card
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 
 from tf_robust import attacks, data, evaluation, report
 from tf_robust.configs import DataConfig
-from tf_robust.data.names import data_of
+from tf_robust.data.kinds import data_of
 from tf_robust.evaluation import EvalConfig, adversarial, model_evaluation
 from tf_robust.evaluation.evaluation_data import EvaluationData, is_same_data
 from tf_robust.evaluation.model_checks import IMAGES_FOR_OUTPUTS, with_checked_batches, with_fitting_range
@@ -38,8 +38,8 @@ from tf_robust.runs.locations import row_name
 from tf_robust.runs.results import Comparison, Result, compare
 from tf_robust.runs.run import Run
 from tf_robust.saved_models import formats, input_check, loading
-from tf_robust.saved_models.classifier import read_card
 from tf_robust.saved_models.formats.keras_files import compile_like
+from tf_robust.saved_models.interface import read_card
 from tf_robust.saved_models.loading import ModelInterface
 from tf_robust.saved_models.zoo import load
 from tf_robust.utils.errors import unknown

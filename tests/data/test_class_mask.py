@@ -9,7 +9,7 @@ from tf_robust import data
 from tf_robust.configs import DataConfig
 from tf_robust.data import tfds_sets
 from tf_robust.data.class_mask import classes_of, implied_label_set, masked, protocol_mask, read_label_map, relabel
-from tf_robust.data.splits import map_labels
+from tf_robust.data.sources import map_labels
 
 
 def test_imagenet_r_counts_its_200_classes():

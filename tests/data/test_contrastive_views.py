@@ -9,7 +9,7 @@ import scipy.stats
 import tensorflow as tf
 from PIL import Image
 
-from tf_robust.data import contrastive_views
+from tf_robust.data import augment
 from tf_robust.ops import color, filters, image_ops
 
 SEED = tf.constant([3, 4], tf.int64)
@@ -86,7 +86,7 @@ def test_one_channel_has_brightness_and_contrast_only():
 
 @pytest.mark.parametrize(
     "family, fraction, strength",
-    [(contrastive_views.simclr, 0.8, 0.8), (contrastive_views.moco_v1, 1.0, 0.4), (contrastive_views.moco_v2, 0.8, 0.4)],
+    [(augment.simclr, 0.8, 0.8), (augment.moco_v1, 1.0, 0.4), (augment.moco_v2, 0.8, 0.4)],
 )
 def test_distribution_of_brightness(family, fraction, strength):
     sample_images = flat(np.full([FLAT, 1], 0.5))  # nothing else changes these
@@ -98,9 +98,7 @@ def test_distribution_of_brightness(family, fraction, strength):
     assert scipy.stats.kstest(changed, "uniform", args=(1 - strength, 2 * strength)).pvalue > 0.01
 
 
-@pytest.mark.parametrize(
-    "family, hue", [(contrastive_views.simclr, 0.2), (contrastive_views.moco_v1, 0.4), (contrastive_views.moco_v2, 0.1)]
-)
+@pytest.mark.parametrize("family, hue", [(augment.simclr, 0.2), (augment.moco_v1, 0.4), (augment.moco_v2, 0.1)])
 def test_distributions_of_gray_and_hue(family, hue):
     result = family(tf.constant(flat(np.tile([0.6, 0.45, 0.45], [FLAT, 1]))), SEED).numpy()[:, 0, 0]
     gray = np.ptp(result, axis=1) < 1e-6
@@ -116,29 +114,29 @@ def test_half_is_mirrored_and_half_is_blurred(monkeypatch):
     monkeypatch.setattr(
         image_ops, "random_windows", lambda count, shape, seed, min_crop_area: (tf.zeros([count, 2]), tf.zeros([count, 2]) + shape)
     )  # the full image
-    views = contrastive_views.simclr(tf.constant(steps), SEED, strength=0.0).numpy()[:, 0, :, 0]
+    views = augment.simclr(tf.constant(steps), SEED, strength=0.0).numpy()[:, 0, :, 0]
     assert scipy.stats.binomtest(int((views[:, 0] > views[:, -1]).sum()), FLAT, 0.5).pvalue > 0.01
     blurred = np.abs(views - np.round(views)).max(axis=1) > 1e-3  # a sigma below 0.25 pixels is invisible
     assert scipy.stats.binomtest(int(blurred.sum()), FLAT, 0.5 * (1 - 0.15 / 1.9)).pvalue > 0.01
-    sharp = contrastive_views.simclr(tf.constant(steps), SEED, strength=0.0, blur=False).numpy()
+    sharp = augment.simclr(tf.constant(steps), SEED, strength=0.0, blur=False).numpy()
     assert set(np.unique(sharp)) == {0.0, 1.0}
 
 
 @pytest.mark.parametrize("other", ["moco_v2", "moco_v1"])
 def test_urrl_draws_each_images_family(other, monkeypatch):
-    monkeypatch.setattr(contrastive_views, f"_{other}_colors", lambda images, *_: tf.zeros_like(images))
+    monkeypatch.setattr(augment, f"_{other}_colors", lambda images, *_: tf.zeros_like(images))
     sample_images = tf.constant(np.random.RandomState(0).uniform(0.3, 1.0, (FLAT, 8, 8, 3)), tf.float32)
     for probability in (0.0, 0.3, 1.0):
-        views = contrastive_views.urrl(sample_images, SEED, probability=probability, other=other).numpy()
+        views = augment.urrl(sample_images, SEED, probability=probability, other=other).numpy()
         robust = int((views.max(axis=(1, 2, 3)) > 0).sum())
         assert scipy.stats.binomtest(robust, FLAT, probability).pvalue > 0.01
 
 
 def test_augmix_with_moco_mixes_mocos_colors(monkeypatch):
     """If MoCo's colors give white and AugMix's operations do nothing, only the mixing coefficient remains."""
-    monkeypatch.setattr(contrastive_views, "_moco_v2_colors", lambda images, seed, blur: tf.ones_like(images))
-    monkeypatch.setattr(contrastive_views.augmix, "augmix_chain", lambda images, seed, severity: images)
-    values = contrastive_views.window_augmix_moco(tf.constant(flat(np.zeros([FLAT, 3]))), SEED).numpy()
+    monkeypatch.setattr(augment, "_moco_v2_colors", lambda images, seed, blur: tf.ones_like(images))
+    monkeypatch.setattr(augment.augmix, "augmix_chain", lambda images, seed, severity: images)
+    values = augment.window_augmix_moco(tf.constant(flat(np.zeros([FLAT, 3]))), SEED).numpy()
     assert np.ptp(values, axis=(1, 2, 3)).max() < 1e-6
     assert scipy.stats.kstest(values[:, 0, 0, 0], "uniform").pvalue > 0.01  # Beta(1, 1)
 
@@ -146,11 +144,11 @@ def test_augmix_with_moco_mixes_mocos_colors(monkeypatch):
 def test_arguments_out_of_range_are_rejected():
     sample_images = tf.constant(flat([[0.5]]))
     for family, options in (
-        (contrastive_views.simclr, {"strength": -1.0}),
-        (contrastive_views.simclr, {"strength": 3.0}),
-        (contrastive_views.moco_v1, {"min_crop_area": 0.0}),
-        (contrastive_views.urrl, {"probability": 1.5}),
-        (contrastive_views.urrl, {"other": "augmix"}),
+        (augment.simclr, {"strength": -1.0}),
+        (augment.simclr, {"strength": 3.0}),
+        (augment.moco_v1, {"min_crop_area": 0.0}),
+        (augment.urrl, {"probability": 1.5}),
+        (augment.urrl, {"other": "augmix"}),
     ):
         with pytest.raises(ValueError, match=f"Expected {next(iter(options))} in"):
             family(sample_images, SEED, **options)

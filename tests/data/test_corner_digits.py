@@ -122,9 +122,3 @@ def test_all_draws_are_fixed():
     before = corner_digits.digit_pools()["train"]
     corner_digits.digit_pools.cache_clear()
     np.testing.assert_array_equal(before[0], corner_digits.digit_pools()["train"][0])
-
-
-def test_a_missing_digit_is_named():
-    images, labels = pool(2)
-    with pytest.raises(ValueError, match="every digit 0-9. Received: none of 7"):
-        corner_digits.build(images[labels != 7], labels[labels != 7], 1, 1, salt=0)

@@ -7,7 +7,7 @@ from PIL import Image, ImageOps
 
 from tests.data.test_folders import sample_image, write
 from tf_robust import data
-from tf_robust.data.fitting import Fit
+from tf_robust.data.source import Fit
 
 HEIGHT, WIDTH = 24, 30
 BILINEAR = Image.Resampling.BILINEAR

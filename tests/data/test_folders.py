@@ -12,7 +12,7 @@ from PIL import Image
 
 from tf_robust import data
 from tf_robust.configs import DataConfig
-from tf_robust.data import folders, splits
+from tf_robust.data import folders, sources
 from tf_robust.data.augment import VIEWS, crop_flip, patch_gaussian
 from tf_robust.ops import image_ops
 from tf_robust.utils.progress import print_note
@@ -179,7 +179,7 @@ def test_an_empty_class_folder_stays_a_class(with_splits, split):
     source = open_folder(with_splits, split)
     assert source.class_names == ("cat", "dog") and set(source.labels) == {1}
     (with_splits / split / "cat" / "new.webp").write_bytes(b"")  # images that would be lost
-    message = rf"every class folder of {with_splits}/{split}. Received: none in cat \(1 of 2\). Try: convert the files of 'cat'"
+    message = rf"every class folder of {with_splits}/{split}. Received: none in cat \(1\). Try: convert the files of 'cat'"
     with pytest.raises(FileNotFoundError, match=message):
         open_folder(with_splits, split)
 
@@ -280,7 +280,7 @@ def test_images_of_other_formats_are_named_and_small_ones_noted(without_splits, 
     height, width = (int(np.median([size[axis] for size in SIZES])) for axis in (1, 0))  # as many of each
     assert folders.median_size(source.paths) == (height, width)
     print_note.cache_clear()
-    splits.open_split(DataConfig(data=source.name), "all", 0, seed=0, model_size=())
+    sources.open_split(DataConfig(data=source.name), "all", 0, seed=0, model_size=())
     printed = capsys.readouterr().out
     assert f"enlarged by a factor of about {224 / min(height, width):.1f} (median size {height}x{width})" in printed
     assert "4 images of folder:" in printed and "are not read, such as " in printed and "beside.png" in printed
@@ -368,6 +368,6 @@ def test_classes_without_images_are_noted(with_splits, capsys):
     print_note.cache_clear()
     for file in (with_splits / "test" / "cat").iterdir():
         file.unlink()
-    source = splits.open_split(DataConfig(data=f"folder:{with_splits}"), "test", 0, seed=0, model_size=(SIDE, SIDE))
+    source = sources.open_split(DataConfig(data=f"folder:{with_splits}"), "test", 0, seed=0, model_size=(SIDE, SIDE))
     assert source.class_names == ("cat", "dog") and {*source.labels} == {1}
     assert "1 of the 2 classes of folder:" in (printed := capsys.readouterr().out) and "(test), such as 'cat'" in printed

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from tf_robust import data
-from tf_robust.data.joined import JoinedSource
 from tf_robust.data.source import collect
+from tf_robust.data.subsets import JoinedSource
 
 
 def numbered(count, value, name, classes):

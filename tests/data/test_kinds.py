@@ -36,7 +36,7 @@ def test_a_kind_of_a_user_is_known_to_the_api_help_and_checks(mine):
     result = tfr.evaluate(lambda x: np.eye(3)[[0] * len(x)], data=mine, evaluations="clean", check_inputs=False)
     assert result.values["clean"] == pytest.approx(1 / 3)
     assert "mine:FILE" in show.listing("data") and flags.data_of(path_of(mine)) == mine
-    assert data.shifts.shift_name(mine) == "images"
+    assert data.kinds.shift_name(mine) == "images"
     with pytest.raises(FileNotFoundError, match="images.mine"):
         checks._check_data("data", mine.replace("images", "image"), "")
 

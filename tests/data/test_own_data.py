@@ -125,7 +125,7 @@ LABELS = np.arange(6) % 3
         (IMAGES * np.nan, LABELS, "", "Expected finite values"),
         (IMAGES[..., :2], LABELS, "", r"with 1 or 3 channels, in arrays. Received: float32 \(6, 8, 8, 2\)"),
         (IMAGES[0, 0], LABELS, "", r"Expected images \[N, H, W, C\]"),
-        (IMAGES, LABELS[:5], "", "Received: 6 images, 5 labels"),
+        (IMAGES, LABELS[:5], "", r"labels \(5,\)"),
         (IMAGES, np.full((6, 3), 1 / 3), "", "Expected one-hot labels in arrays"),
         (IMAGES, LABELS - 1, "", r"Expected labels in 0..1 in arrays. Received: -1"),
         (IMAGES, LABELS + 0.5, "", "Expected labels as class indices"),
@@ -203,7 +203,7 @@ def test_bad_tables_are_refused_with_advice(folder):
 
     with pytest.raises(ValueError, match="Expected the columns path and label in .* Received: file, class"):
         opened("file,class\na.png,cat\n")
-    with pytest.raises(FileNotFoundError, match=r"Not found: .*b.png \(line 3\), 1 of 2 in all"):
+    with pytest.raises(FileNotFoundError, match=r"Not found: .*b.png \(line 3\)"):
         opened("path,label\nphotos/cat/00.png,cat\nb.png,cat\n")
     for blank in ("", "  "):
         with pytest.raises(ValueError, match="none in line 2"):
@@ -212,7 +212,7 @@ def test_bad_tables_are_refused_with_advice(folder):
         opened("path,label\n")
     with pytest.raises(ValueError, match="Received: .*table.csv in line 2"):
         opened("path,label\ntable.csv,cat\n")
-    with pytest.raises(FileNotFoundError, match="Not found: .*none.csv"):
+    with pytest.raises(FileNotFoundError, match="none.csv"):
         data.open_source(f"csv:{folder}/none.csv", "all")
     with pytest.raises(FileNotFoundError, match="one subfolder per class. Not found: .*/nowhere"):
         data.open_source(f"folder:{folder}/nowhere", "all")

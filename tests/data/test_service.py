@@ -16,7 +16,7 @@ from tests.command_line import main
 from tests.conftest import ROOT
 from tf_robust import data
 from tf_robust.cli import main as cli
-from tf_robust.data import augment, service
+from tf_robust.data import augment, pipeline
 
 COMMAND = [sys.executable, os.path.join(ROOT, "run_experiment.py"), "serve"]
 
@@ -75,7 +75,7 @@ def test_training_with_servers_is_equal_and_ends_with_a_message_when_one_dies(se
 @pytest.mark.parametrize("address", ["", "nohost", "host:", ":80", "host:0", "host:99999", "host:ten"])
 def test_an_invalid_address_is_rejected(address):
     with pytest.raises(ValueError, match="Expected data_service=HOST:PORT"):
-        service.parse_address(address)
+        pipeline.parse_address(address)
 
 
 def test_a_port_in_use_is_rejected():
@@ -83,7 +83,7 @@ def test_a_port_in_use_is_rejected():
         taken.bind(("", 0))
         taken.listen()
         with pytest.raises(ValueError, match="Expected a free port of this machine. Received: " + re.escape("localhost:")):
-            service.Server(f"localhost:{taken.getsockname()[1]}")
+            pipeline.Server(f"localhost:{taken.getsockname()[1]}")
 
 
 def test_a_server_has_one_address():

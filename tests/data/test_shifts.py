@@ -10,7 +10,7 @@ from PIL import Image
 
 from tf_robust import data, evaluation
 from tf_robust.configs import DataConfig
-from tf_robust.data import shifts
+from tf_robust.data import sources
 from tf_robust.data.class_mask import classes_of
 from tf_robust.evaluation.evaluation_data import EvaluationData
 
@@ -34,7 +34,7 @@ def named(source, names, name="shifted", **changes):
     ],
 )
 def test_shifts_are_named_after_their_data(text, expected):
-    assert shifts.shift_name(text) == expected
+    assert data.kinds.shift_name(text) == expected
 
 
 def test_two_shifts_of_one_name_are_refused():
@@ -47,33 +47,33 @@ def test_two_shifts_of_one_name_are_refused():
 def test_classes_correspond_by_name(source):
     original = named(source(), ["cat", "dog", "owl"], "original")
     for names, columns in ((["cat", "dog", "owl"], (0, 1, 2)), (["owl", "cat", "dog"], (2, 0, 1)), (["dog", "owl"], (1, 2))):
-        shift = shifts.matched(named(source(), names), original, name="s")
+        shift = sources.matched(named(source(), names), original, name="s")
         assert shift.columns == columns and shift.class_mask is None  # all classes of the original compete
     expected = r"Expected in shifted classes of original: cat, dog, owl \(3\). Received: 2 unknown: 'dogs', 'cow'. Did you mean 'dog'"
     with pytest.raises(ValueError, match=expected):
-        shifts.matched(named(source(), ["dogs", "cow", "cat"]), original, name="s")
+        sources.matched(named(source(), ["dogs", "cow", "cat"]), original, name="s")
 
 
 def test_numbers_as_names_of_folders_are_names(source):
     numbers = [str(number) for number in range(12)]  # as of a table; folders are sorted as texts: 0, 1, 10, 11, 2, ...
     table, folders = named(source(), numbers), named(source(), sorted(numbers))
     for one, other in ((table, folders), (folders, table)):
-        columns = shifts.matched(one, other, name="s").columns
+        columns = sources.matched(one, other, name="s").columns
         assert [other.class_names[column] for column in columns] == list(one.class_names)
 
 
 def test_classes_correspond_by_number_where_one_has_no_names(source):
     numbers, names = named(source(), ["0", "1", "2"]), named(source(), ["owl", "cat", "dog"])
     for one, other in ((numbers, names), (names, numbers)):
-        assert shifts.matched(one, other, name="s").columns == (0, 1, 2)
+        assert sources.matched(one, other, name="s").columns == (0, 1, 2)
     with pytest.raises(ValueError, match="Received: 2 unknown: '0', '1'. Try: class folders of the same names"):
-        shifts.matched(named(source(), ["0", "1"]), names, name="s")
+        sources.matched(named(source(), ["0", "1"]), names, name="s")
 
 
 def test_the_mask_of_the_original_holds_for_its_classes(source):
     original = dataclasses.replace(named(source(), ["cat", "dog", "owl"]), class_mask=(0, 2))
-    assert shifts.matched(named(source(), ["owl", "cat"]), original, name="s").class_mask == (0, 2)
-    assert shifts.matched(named(source(), ["owl", "dog"]), original, name="s").class_mask is None
+    assert sources.matched(named(source(), ["owl", "cat"]), original, name="s").class_mask == (0, 2)
+    assert sources.matched(named(source(), ["owl", "dog"]), original, name="s").class_mask is None
 
 
 def test_parts_of_imagenet_are_found_whatever_the_names_of_the_original(source):
@@ -81,22 +81,22 @@ def test_parts_of_imagenet_are_found_whatever_the_names_of_the_original(source):
     part = named(source(400), known["wnids"], "folder:renditions")
     others = named(source(), [f"n{number:08d}" for number in range(1000)])
     with pytest.raises(ValueError, match="Received: 200 unknown"):  # not ImageNet's classes
-        shifts.matched(part, others, name="s")
+        sources.matched(part, others, name="s")
     words = dataclasses.replace(named(source(), [f"word {number}" for number in range(1000)]), label_set="imagenet")
-    shift = shifts.matched(part, words, name="s")
+    shift = sources.matched(part, words, name="s")
     assert shift.columns == tuple(known["columns"]) and shift.class_mask is None  # all classes compete
-    assert shifts.matched(part, words, name="s", present=True).class_mask == tuple(known["columns"])
-    few = shifts.matched(named(source(), known["wnids"][5:8]), words, name="s")
+    assert sources.matched(part, words, name="s", present=True).class_mask == tuple(known["columns"])
+    few = sources.matched(named(source(), known["wnids"][5:8]), words, name="s")
     assert few.columns == tuple(known["columns"][5:8])
 
 
 def test_images_are_resized_and_chosen_as_those_of_other_data(source):
     original = source(48, shape=(8, 8, 1))
-    shift = shifts.matched(source(48, shape=(16, 16, 1)), original, name="s", subset=9)
+    shift = sources.matched(source(48, shape=(16, 16, 1)), original, name="s", subset=9)
     assert shift.source.image_shape == (8, 8, 1) and len(shift.source) == 9 and str(shift.source.fit) == shift.card()["image_fit"]
-    assert len(shifts.matched(source(48), source(48), name="s", subset=100).source) == 48  # a smaller set is complete
+    assert len(sources.matched(source(48), source(48), name="s", subset=100).source) == 48  # a smaller set is complete
     with pytest.raises(ValueError, match="Expected images with 1 channels, as tiny has them. Received: tiny with 3"):
-        shifts.matched(source(shape=(16, 16, 3)), original, name="s")
+        sources.matched(source(shape=(16, 16, 3)), original, name="s")
 
 
 def write_tfds(root, name, labels, split="test"):
@@ -190,9 +190,9 @@ def test_shifts_in_memory_have_no_splits():
 
 def test_classes_without_images_in_a_shift_are_named(source):
     original = named(source(), ("cat", "dog", "owl"))
-    shift = shifts.matched(named(source(), ("owl", "cat")), original, name="night")
-    assert shifts.missing_classes(shift, original) == ["dog"]
-    complete = shifts.matched(named(source(), ("owl", "dog", "cat")), original, name="night")
-    assert shifts.missing_classes(complete, original) == []
+    shift = sources.matched(named(source(), ("owl", "cat")), original, name="night")
+    assert sources.missing_classes(shift, original) == ["dog"]
+    complete = sources.matched(named(source(), ("owl", "dog", "cat")), original, name="night")
+    assert sources.missing_classes(complete, original) == []
     with_few = dataclasses.replace(original, labels=np.arange(len(source())) % 2 * 2)  # no dog there either
-    assert shifts.missing_classes(shift, with_few) == []
+    assert sources.missing_classes(shift, with_few) == []

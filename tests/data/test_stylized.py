@@ -9,8 +9,8 @@ from PIL import Image, ImageOps
 from tests.data.test_folders import SIDE, examples, write
 from tests.experiments.test_run import run_of
 from tf_robust import data
+from tf_robust.data.folders import with_stylized
 from tf_robust.data.source import Source
-from tf_robust.data.stylized import with_stylized
 from tf_robust.training import loop
 
 

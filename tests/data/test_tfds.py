@@ -10,7 +10,7 @@ import tensorflow_datasets as tfds
 from tf_robust import data
 from tf_robust.data import tfds_sets
 from tf_robust.data.augment import crop_flip, patch_gaussian
-from tf_robust.data.fitting import Fit
+from tf_robust.data.source import Fit
 from tf_robust.evaluation import confidence
 
 FIRST = {"train": 0, "validation": 100, "test": 200}  # the number of the first image

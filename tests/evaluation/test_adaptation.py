@@ -11,7 +11,7 @@ from tf_robust.evaluation import sets
 from tf_robust.evaluation.card import adaptation_part
 from tf_robust.evaluation.evaluation_set import adaptation_batches, order_for_adaptation
 from tf_robust.saved_models import loading
-from tf_robust.saved_models.adaptation import with_batch_statistics
+from tf_robust.saved_models.loading import with_batch_statistics
 
 
 @pytest.fixture(scope="module")

@@ -97,7 +97,7 @@ def test_nothing_is_measured_without_the_flags():
 
 def test_vector_scaling_with_shifted_data():
     source = _source(300, 5)
-    shift = data.shifts.matched(dataclasses.replace(source, name="others"), _source(500, 0), name="others")
+    shift = data.sources.matched(dataclasses.replace(source, name="others"), _source(500, 0), name="others")
     done = _evaluate(evaluation.EvalConfig(("clean",), calibrate="vector"), shifts=[shift])
     values = {str(one): one.value for one in done.metrics}
     assert len(done.fitted["scale"]) == CLASSES

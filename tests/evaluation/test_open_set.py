@@ -9,9 +9,8 @@ import pytest
 
 from tf_robust import data, evaluation, metrics
 from tf_robust.configs import DataConfig
-from tf_robust.data import splits
-from tf_robust.saved_models.embeddings import with_embedding
-from tf_robust.saved_models.loading import ModelInterface, classifier_of
+from tf_robust.data import sources
+from tf_robust.saved_models.loading import ModelInterface, classifier_of, with_embedding
 from tf_robust.utils.files import decoded
 
 
@@ -61,16 +60,16 @@ def test_embedding_of_a_keras_model_is_the_input_of_its_last_dense_layer():
 
 def test_other_data_may_have_more_classes(source, tmp_path):
     np.savez(tmp_path / "many.npz", x=_others().images, y=np.arange(40) + 60)
-    opened = splits.open_other(DataConfig(), f"npz:{tmp_path}/many.npz", source(60, split="test"))
+    opened = sources.open_other(DataConfig(), f"npz:{tmp_path}/many.npz", source(60, split="test"))
     assert len(opened) == 40 and opened.num_classes == 100
 
 
 def test_other_channels_are_refused_and_sizes_are_fitted(source):
     color = data.ArraySource.of("color", "test", np.zeros((4, 16, 16, 3), np.uint8), np.zeros(4, int), ["none"])
     with pytest.raises(ValueError, match="Expected images with 1 channels"):
-        data.shifts.with_size_of(color, source())
+        data.sources.with_size_of(color, source())
     small = data.ArraySource.of("small", "test", np.zeros((4, 8, 8, 1), np.uint8), np.zeros(4, int), ["none"])
-    assert data.shifts.with_size_of(small, source()).image_shape == (16, 16, 1)
+    assert data.sources.with_size_of(small, source()).image_shape == (16, 16, 1)
 
 
 @pytest.mark.parametrize("class_mask", [(), (0, 2)])

@@ -214,14 +214,14 @@ def test_exactly_the_measures_of_an_evaluation_may_be_required(source, monkeypat
     labels = np.where(np.arange(60) % 5, train.labels, 0)  # some are wrong, so that confidences can be fitted
     validation, rows = data.ArraySource.of("tiny", "validation", train.images, labels, "012"), []
     for one in configs:
-        names = map(data.shifts.shift_name, one.shifts)
+        names = map(data.kinds.shift_name, one.shifts)
         done = evaluation.evaluate_records(
             _thirds,
             tested,
             train,
             one,
             log=lambda _: None,
-            shifts=[data.shifts.matched(dataclasses.replace(tested, name=name), tested, name=name) for name in names],
+            shifts=[data.sources.matched(dataclasses.replace(tested, name=name), tested, name=name) for name in names],
             surrogate=_thirds if one.surrogate else None,
             validation=validation if one.needs_validation_set else None,
             open_sets=evaluation.OpenSets(dict.fromkeys(one.ood, train)),

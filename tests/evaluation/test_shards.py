@@ -25,7 +25,7 @@ from tf_robust.cli import main as cli
 from tf_robust.corrupted_datasets import reader, writer
 from tf_robust.corrupted_datasets.generator import CorruptionConfig
 from tf_robust.data import tfds_sets
-from tf_robust.data.shifts import Shift
+from tf_robust.data.sources import Shift
 from tf_robust.evaluation import evaluation_set, shards
 from tf_robust.evaluation import sets as evaluation_sets
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tf_robust import evaluation, report
-from tf_robust.data.shifts import Shift
+from tf_robust.data.sources import Shift
 from tf_robust.report import gains, model_figures
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.command_line import main, options_of
 from tf_robust import api
 from tf_robust.cli.build import read_rows
-from tf_robust.data.names import data_of
+from tf_robust.data.kinds import data_of
 from tf_robust.runs.config import run_config
 from tf_robust.utils.hyperparameters import Parameter
 

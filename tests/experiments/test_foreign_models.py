@@ -90,7 +90,7 @@ def test_a_wrong_class_order_stops_the_evaluation_and_a_label_map_mends_it(folde
         ("pickle.pkl", "pickle.pkl, which is not one of these"),
         ("pickle.pt", "may be a pickled model or state dictionary; these are not loaded"),
         ("pickle.pth", "may be a pickled model or state dictionary; these are not loaded"),
-        ("broken.keras", "not a complete .keras archive"),
+        ("broken.keras", "File is not a zip file"),
         ("photos", "photos, a folder with: dark, medium, white"),
         ("two.keras", "or only one output. Received: output_0 .*Try: save a model with one of them"),
         ("nan.keras", "finite logits in 'clean'"),

@@ -32,8 +32,7 @@ from tf_robust.hardening.result import Hardened
 from tf_robust.hardening.search import Search
 from tf_robust.hardening.target import Outcome
 from tf_robust.runs import workdir
-from tf_robust.saved_models import card_files
-from tf_robust.saved_models.classifier import read_card
+from tf_robust.saved_models.interface import read_card, training_data, trainings
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
 from tf_robust.utils import locks
 from tf_robust.utils.progress import print_note
@@ -305,8 +304,8 @@ def test_the_data_of_the_start_and_of_the_search_are_recorded(start, tmp_path, k
         hardened.update_card(str(path))
         assert not {"confidence", "division"} & {*json.loads((path / "card.json").read_text())}
     card = read_card(str(path))
-    assert card["data"] == card_files.training_data(str(path)) == "b" and card.get("rows", []) == []
-    assert [one["data"] for one in card_files.trainings(card)] == ["a", "b", "c"]
+    assert card["data"] == training_data(str(path)) == "b" and card.get("rows", []) == []
+    assert [one["data"] for one in trainings(card)] == ["a", "b", "c"]
     assert [fraction_not_trained_on(card, name) for name in "abcd"] == [0.1, 0.15, None, None]
 
 

@@ -28,7 +28,7 @@ from tests.methods.users_models import (
     weights,
 )
 from tf_robust import methods, models
-from tf_robust.data.dataset_views import view_functions
+from tf_robust.data.pipeline import view_functions
 from tf_robust.training import loop
 
 ON_IMAGES_AND_LABELS = [name for name, method in methods.METHODS.items() if not method.needs_positions]

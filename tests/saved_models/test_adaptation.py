@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tf_robust import models
-from tf_robust.saved_models import adaptation, export, loading
+from tf_robust.saved_models import export, loading
 
 
 def images_of(count, seed=0):
@@ -35,7 +35,7 @@ def by_numpy(model, norm, images, mean, variance):
 def test_outputs_are_those_of_the_batch_statistics(trainable):
     model, norm = network(trainable, dropout=0.5)
     images, before = images_of(7), [weight.copy() for weight in model.get_weights()]
-    adapted = adaptation.with_batch_statistics(loading.classifier_of(model))
+    adapted = loading.with_batch_statistics(loading.classifier_of(model))
     for batch in (images, images[:3]):
         expected = by_numpy(model, norm, batch, batch.mean(axis=(0, 1, 2)), batch.var(axis=(0, 1, 2)))
         np.testing.assert_allclose(adapted(batch), expected, rtol=1e-4, atol=1e-4)
@@ -51,20 +51,20 @@ def test_nested_models_and_files_are_adapted(tmp_path):
     path = str(tmp_path / "model.keras")
     outer.save(path)
     images = images_of(6)
-    expected = adaptation.with_batch_statistics(loading.classifier_of(inner))(2 * images)
+    expected = loading.with_batch_statistics(loading.classifier_of(inner))(2 * images)
     for model in (loading.classifier_of(outer), loading.load_classifier(path)):
-        np.testing.assert_allclose(adaptation.with_batch_statistics(model)(images), expected, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(loading.with_batch_statistics(model)(images), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_models_without_batch_norm_and_other_formats_are_refused(tmp_path):
     plain = keras.Sequential([keras.Input([4, 4, 3]), keras.layers.Flatten(), keras.layers.Dense(5)])
     with pytest.raises(ValueError, match="which has none. Try: adaptation=none"):
-        adaptation.with_batch_statistics(loading.classifier_of(plain))
+        loading.with_batch_statistics(loading.classifier_of(plain))
     model, _ = network()
     model.export(str(tmp_path / "saved"), verbose=False)
     for other in (loading.load_classifier(str(tmp_path / "saved")), loading.classifier_of(lambda images: tf.zeros([len(images), 3]))):
         with pytest.raises(ValueError, match="can be reached.*Try: the Keras file"):
-            adaptation.with_batch_statistics(other)
+            loading.with_batch_statistics(other)
 
 
 def test_the_saved_model_of_a_run_is_adapted_like_its_network(tmp_path):
@@ -75,5 +75,5 @@ def test_the_saved_model_of_a_run_is_adapted_like_its_network(tmp_path):
     export.export(network, folder, card)
     images = random.rand(6, 32, 32, 3).astype(np.float32)
     expected = network(images, training=True)["logits"]  # of a network without dropout
-    adapted = adaptation.with_batch_statistics(loading.load_classifier(folder))
+    adapted = loading.with_batch_statistics(loading.load_classifier(folder))
     np.testing.assert_allclose(adapted(images), expected, rtol=1e-3, atol=1e-3)

@@ -8,8 +8,8 @@ import tensorflow as tf
 import tf_robust as tfr
 from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
 from tf_robust.evaluation import model_checks
-from tf_robust.saved_models import batch_check
-from tf_robust.saved_models.batch_check import batch_dependence
+from tf_robust.saved_models import input_check
+from tf_robust.saved_models.input_check import batch_dependence
 from tf_robust.saved_models.loading import ModelInterface, classifier_of, load_classifier
 
 layers = keras.layers
@@ -28,7 +28,7 @@ def network(normalization=None, dropout=None, dtype="float32"):
 def alone_and_together(model, images):
     """The largest difference of the logits of the first images alone and in a batch, by Keras."""
     together = model(images).numpy()
-    return max(np.abs(model(images[i : i + 1]).numpy() - together[i]).max() for i in range(batch_check.ALONE))
+    return max(np.abs(model(images[i : i + 1]).numpy() - together[i]).max() for i in range(input_check.ALONE))
 
 
 def as_it_is(model):
@@ -43,7 +43,7 @@ def test_batch_normalization_in_training_mode(kind, tmp_path):
         model.export(str(tmp_path / "m"), verbose=False)
     classify = load_classifier(tmp_path / "m") if kind == "savedmodel" else as_it_is(model)
     found = batch_dependence(classify, images)
-    assert found["largest_difference"] >= alone_and_together(model, images[: batch_check.BATCH]) * 0.999 > 0.01
+    assert found["largest_difference"] >= alone_and_together(model, images[: input_check.COMPARED]) * 0.999 > 0.01
     assert "batch normalization" in found["cause"] and found["largest_score"] == pytest.approx(np.abs(model(images[:8])).max(), rel=1e-4)
 
 
@@ -67,7 +67,7 @@ def test_the_tolerance_is_that_of_the_type_of_floats():
 
     assert batch_dependence(wobbling(tf.float32), sample_images(count=16))
     assert not batch_dependence(wobbling(tf.float16), sample_images(count=16))
-    assert batch_check.tolerance(tf.float32) < batch_check.tolerance(tf.float16) < batch_check.tolerance(tf.bfloat16) < 0.1
+    assert input_check.tolerance(tf.float32) < input_check.tolerance(tf.float16) < input_check.tolerance(tf.bfloat16) < 0.1
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

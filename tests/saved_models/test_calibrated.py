@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_robust.saved_models.calibrated import export_calibrated
+from tf_robust.saved_models.export import export_calibrated
 from tf_robust.saved_models.loading import ModelInterface, classifier_of, load_classifier
 
 IMAGES = np.random.default_rng(0).random((5, 16, 16, 1), np.float32)

@@ -10,7 +10,7 @@ import pytest
 import tf_robust as tfr
 from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
 from tf_robust.evaluation import model_checks
-from tf_robust.saved_models.card_files import declared_range
+from tf_robust.saved_models.interface import declared_range
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
 
 CARD = {"input": {"shape": [None, *SHAPE], "range": [0.0, 255.0]}, "output": "probabilities"}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tf_robust.saved_models.card_files import training_data
+from tf_robust.saved_models.interface import training_data
 
 
 @pytest.mark.parametrize("file", ["model/card.json", "model/saved_model/card.json", "model.json"])

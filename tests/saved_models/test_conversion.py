@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
 from tf_robust.saved_models import conversion, latency, loading
-from tf_robust.saved_models.deployable import Deployable
+from tf_robust.saved_models.conversion import Deployable
 from tf_robust.saved_models.formats import FORMATS, check_convertible, files, size
 
 litert = pytest.importorskip("ai_edge_litert.interpreter")

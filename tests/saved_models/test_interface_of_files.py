@@ -12,8 +12,8 @@ from tests.command_line import main
 from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
 from tests.test_cli import read
 from tf_robust.saved_models import conversion, loading
-from tf_robust.saved_models.calibrated import export_calibrated
-from tf_robust.saved_models.deployable import Deployable
+from tf_robust.saved_models.conversion import Deployable
+from tf_robust.saved_models.export import export_calibrated
 from tf_robust.saved_models.formats import FORMATS, files
 from tf_robust.saved_models.formats.keras_files import compiled_as_given
 from tf_robust.saved_models.loading import ModelInterface, load_classifier

@@ -163,7 +163,7 @@ def test_a_damaged_or_unsafe_keras_file(tmp_path):
         load_classifier(path)
     with open(path, "r+b") as file:
         file.truncate(500)
-    with pytest.raises(ValueError, match="not a complete .keras archive"):
+    with pytest.raises(ValueError, match="File is not a zip file"):
         load_classifier(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("other.txt", "")

@@ -13,9 +13,8 @@ from tests.test_cli import little_drawn, read  # noqa: F401
 from tf_robust import api, attacks, methods, models
 from tf_robust.hardening.search import Search
 from tf_robust.saved_models import conversion, formats, loading
-from tf_robust.saved_models.deployable import Deployable
-from tf_robust.saved_models.loading import ModelInterface
-from tf_robust.saved_models.softmax import without_softmax
+from tf_robust.saved_models.conversion import Deployable
+from tf_robust.saved_models.loading import ModelInterface, without_softmax
 
 layers = keras.layers
 SHAPE = (8, 8, 3)

@@ -9,8 +9,8 @@ from tests.command_line import main
 from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
 from tests.test_cli import read
 from tf_robust.saved_models import conversion, loading
-from tf_robust.saved_models.deployable import Deployable
-from tf_robust.saved_models.softmax import without_softmax
+from tf_robust.saved_models.conversion import Deployable
+from tf_robust.saved_models.loading import without_softmax
 
 layers = keras.layers
 ENDS = {

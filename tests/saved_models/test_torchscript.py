@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
 from tf_robust import attacks
-from tf_robust.saved_models.batch_check import batch_dependence
+from tf_robust.saved_models.input_check import batch_dependence
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
 
 torch = pytest.importorskip("torch")

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 
 from tf_robust.cli.flags import FLAGS_HOME, Options
 from tf_robust.configs import DataConfig, EvalConfig, TrainConfig
-from tf_robust.data.kinds import DATA_KINDS, kind_of, path_of
-from tf_robust.data.names import data_names, knows_all_data, shift_data
+from tf_robust.data.kinds import DATA_KINDS, data_names, kind_of, knows_all_data, path_of, shift_data
 from tf_robust.hardening.config import SHIFT
 from tf_robust.saved_models import formats
 from tf_robust.utils import quiet

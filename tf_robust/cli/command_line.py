@@ -11,12 +11,11 @@ from tf_robust.cli import checks
 from tf_robust.cli.flags import FLAGS_HOME, Options, expanded, flagfiles_of, last_value, parse
 from tf_robust.configs import DataConfig, EvalConfig, TrainConfig, WriterConfig
 from tf_robust.configs.evaluation import unused_options
-from tf_robust.data.names import data_of
+from tf_robust.data.kinds import data_of
 from tf_robust.hardening.config import HardenConfig, evaluation_of
 from tf_robust.integrations.launchers import LAUNCHERS
-from tf_robust.saved_models.card_files import training_data
 from tf_robust.saved_models.formats import files
-from tf_robust.saved_models.interface import ModelInterface
+from tf_robust.saved_models.interface import ModelInterface, training_data
 from tf_robust.utils import quiet
 from tf_robust.utils.files import is_run
 from tf_robust.utils.hyperparameters import Parameter, arguments_of, parameters, text_of

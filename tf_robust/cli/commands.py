@@ -19,7 +19,7 @@ from tf_robust.cli.command_line import command, read_command, trains_only
 from tf_robust.cli.flags import FLAGS_HOME, Options, arguments_of, expanded, last_value
 from tf_robust.cli.reporting import DATA_FLAGS, LOCATION_FLAGS, complete_and_report, flags_of, print_commands, report
 from tf_robust.configs import DataConfig
-from tf_robust.data import service
+from tf_robust.data import pipeline
 from tf_robust.evaluation.evaluation_data import EvaluationData, with_default_split
 from tf_robust.export import exporter, formats
 from tf_robust.hardening import delivery
@@ -38,8 +38,8 @@ from tf_robust.runs.config import run_parameters
 from tf_robust.runs.locations import folder_name, row_name, seed_folder, with_distinct_rows
 from tf_robust.runs.search_space import name_of
 from tf_robust.runs.sweep import Sweep, best, read_axes
-from tf_robust.saved_models.card_files import training_data
 from tf_robust.saved_models.formats import files
+from tf_robust.saved_models.interface import training_data
 from tf_robust.training import distribution, loop
 from tf_robust.utils.errors import FAILED, INTERRUPTED, WRONG_INPUT, RunFailed, exit_with, message_of, unknown
 from tf_robust.utils.files import is_url, read_json, write_json
@@ -345,7 +345,7 @@ def serve(options: Options, _: Sequence[str]) -> None:
             f"Expected --data_service=HOST:PORT, the address of this machine for the runs. Received: "
             f"{text_of(options['data_service']) or 'nothing'}"
         )
-    server = service.Server(options["data_service"][0])
+    server = pipeline.Server(options["data_service"][0])
     print(f"Serving. Runs connect with --data_service={options['data_service'][0]}; Ctrl-C stops the server.", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         threading.Event().wait()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from absl import flags
 
-from tf_robust.data.names import data_of
+from tf_robust.data.kinds import data_of
 from tf_robust.utils.hyperparameters import Parameter, text_of
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -53,10 +53,10 @@ def from_arrays(
     Raises:
         ValueError: another shape, values outside `data_range`, or labels that are none of these.
     """
-    pixels = _levels(_channels_last(_as_array(images, name), name), data_range, name)
+    if isinstance(images, list | tuple) and len(sizes := sorted({np.shape(image) for image in images})) > 1:
+        raise ValueError(f"Expected images of one size in {name}. Received: {sizes[0]} and {sizes[1]}. Try: resize them, or folder:DIR")
+    pixels = _levels(_channels_last(np.asarray(images), name), data_range, name)
     indices, names = class_indices(labels, name, class_names, num_classes)
-    if len(pixels) != len(indices):
-        raise ValueError(f"Expected as many labels as images in {name}. Received: {len(pixels)} images, {len(indices)} labels")
     return ArraySource.of(name, WHOLE, pixels, indices, names)
 
 
@@ -75,7 +75,6 @@ def from_dataset(dataset: tf.data.Dataset, name: str = "dataset", limit: int = 0
     endless = dataset.cardinality() == tf.data.INFINITE_CARDINALITY
     if endless and not limit:
         raise ValueError(f"Expected a finite {name}. Received: an endless one (repeat). Try: subset=1000, or dataset.take(1000)")
-    known = dataset.cardinality() >= 0
     images: list[np.ndarray] = []
     labels: list[np.ndarray] = []
     count = 0
@@ -93,14 +92,13 @@ def from_dataset(dataset: tf.data.Dataset, name: str = "dataset", limit: int = 0
         count += len(image)
         if endless and count >= limit:
             break
-        if not known and count > _MAX_EXAMPLES:
+        if count > _MAX_EXAMPLES and dataset.cardinality() < 0:
             raise ValueError(
                 f"Expected at most {_MAX_EXAMPLES} examples of a {name} whose length is unknown. Received: more. Try: dataset.take(N)"
             )
     if not images:
         raise ValueError(f"Expected examples in {name}. Received: none")
-    if len({image.shape[1:] for image in images}) > 1:
-        sizes = sorted({image.shape[1:] for image in images})
+    if len(sizes := sorted({image.shape[1:] for image in images})) > 1:
         raise ValueError(f"Expected images of one size in {name}. Received: {sizes[0]} and {sizes[1]}. Try: tf.image.resize in dataset.map")
     kept = slice(limit if endless else None)
     return from_arrays(np.concatenate(images)[kept], np.concatenate(labels)[kept], name, **options)
@@ -117,16 +115,8 @@ def npz_has_splits(name: str) -> bool:
 
 
 def open_npz(name: str, split: str, options: ReadOptions) -> Source:
-    """Opens `npz:FILE`, with the arrays x and y or images and labels, or with splits as `npz_has_splits` says.
-
-    Args:
-        name: npz:FILE.
-        split: train, validation (a part of the training images) or test, of a file with splits; else `all`.
-        options: `data_range` and `num_classes` as in `from_arrays`.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it has no such arrays, or pickled objects, or as in `from_arrays`.
+    """Opens `npz:FILE`, with the arrays x and y or images and labels, or with splits as `npz_has_splits` says (then validation is a part
+    of the training images); `data_range` and `num_classes` as in `from_arrays`.
     """
     path = path_of(name)
     if not os.path.isfile(path):
@@ -155,17 +145,7 @@ def open_npz(name: str, split: str, options: ReadOptions) -> Source:
 def class_indices(
     labels: ArrayLike, where: str, class_names: Sequence[str] = (), num_classes: int = 0
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Returns labels as class indices, int64 [N], and the names of the classes.
-
-    Args:
-        labels: as in `from_arrays`.
-        where: names the labels in messages.
-        class_names: as in `from_arrays`.
-        num_classes: as in `from_arrays`.
-
-    Raises:
-        ValueError: labels of another kind, unknown class names, or indices out of range.
-    """
+    """Returns labels as class indices, int64 [N], and the names of the classes. Arguments as in `from_arrays`; where: for messages."""
     values = np.asarray(labels)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
@@ -173,7 +153,12 @@ def class_indices(
         raise ValueError(f"Expected a label for each image of {where}. Received: {values[missing[0]]} at index {missing[0]}")
     values = _as_integers(values, class_names)
     if values.dtype.kind in "SUO" and values.ndim == 1:
-        return _from_names(values, where, class_names)
+        texts = _texts(values)
+        names = tuple(map(normalize_name, class_names)) or tuple(sorted(set(texts)))
+        if unknown := sorted(set(texts) - set(names)):
+            raise ValueError(f"Expected labels in {where} of the classes {', '.join(names)}. Received: {unknown[0]!r}")
+        positions = {name: position for position, name in enumerate(names)}
+        return np.array([positions[text] for text in texts], np.int64), names
     if values.ndim == 2 and values.dtype.kind in "biuf":
         if not (((values == 0) | (values == 1)).all() and (values.sum(axis=1) == 1).all()):
             raise ValueError(
@@ -209,26 +194,14 @@ def _texts(values):
     return [normalize_name(value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)) for value in values]
 
 
-def _from_names(values, where, class_names):
-    texts = _texts(values)
-    names = tuple(map(normalize_name, class_names)) or tuple(sorted(set(texts)))
-    if unknown := sorted(set(texts) - set(names)):
-        raise ValueError(f"Expected labels in {where} of the classes {', '.join(names)}. Received: {unknown[0]!r}")
-    positions = {name: position for position, name in enumerate(names)}
-    return np.array([positions[text] for text in texts], np.int64), names
-
-
 def _image_and_label(element, where):
     """The two parts of an element of a Dataset."""
+    is_tuple = isinstance(element, (tuple, list))
     if isinstance(element, dict) and {"image", "label"} <= element.keys():
         return element["image"], element["label"]
-    if (
-        isinstance(element, (tuple, list))
-        and len(element) in (2, 3)
-        and all(hasattr(part, "shape") or np.isscalar(part) for part in element)
-    ):
+    if is_tuple and len(element) in (2, 3) and all(hasattr(part, "shape") or np.isscalar(part) for part in element):
         return element[0], element[1]  # a third part is the weight of the example
-    kind = f"a tuple of {len(element)}" if isinstance(element, (tuple, list)) else type(element).__name__
+    kind = f"a tuple of {len(element)}" if is_tuple else type(element).__name__
     raise ValueError(f"Expected a Dataset of (image, label) as {where}. Received elements: {kind}. Try: dataset.map")
 
 
@@ -247,12 +220,6 @@ def _is_ambiguous(image, label):
     return sizes and labels.dtype.kind in "biuf" and sorted(labels.tolist()) == [0, 0, 1]
 
 
-def _as_array(images, where):
-    if isinstance(images, list | tuple) and len(sizes := sorted({np.shape(image) for image in images})) > 1:
-        raise ValueError(f"Expected images of one size in {where}. Received: {sizes[0]} and {sizes[1]}. Try: resize them, or folder:DIR")
-    return np.asarray(images)
-
-
 def _channels_last(images, where):
     """Images [N, H, W, C] of any layout."""
     if images.ndim == 3:
@@ -260,33 +227,27 @@ def _channels_last(images, where):
     if images.ndim == 4 and images.shape[3] not in _CHANNELS and images.shape[1] in _CHANNELS:
         images = np.moveaxis(images, 1, 3)
     if images.ndim != 4 or images.shape[3] not in _CHANNELS or 0 in images.shape or images.dtype.kind not in "biuf":
-        advice = " Try: resize them to one size, or folder:DIR" if images.dtype == object else ""
         raise ValueError(
             f"Expected images [N, H, W, C], [N, C, H, W] or [N, H, W], with 1 or 3 channels, in {where}. "
-            f"Received: {images.dtype} {images.shape}.{advice}"
+            f"Received: {images.dtype} {images.shape}"
         )
     return images
 
 
 def _levels(images, data_range, where):
     """Images on the scale `data_range` as uint8."""
-    scale, offset = _checked_scale(images, data_range, where)
-    if images.dtype == np.uint8 and (data_range or default_range(images)) == "0,255":
+    if images.dtype == np.uint8 and data_range in ("", "0,255"):
+        _checked_scale(images, data_range, where)
         return np.ascontiguousarray(images)
-    return np.round(255 * np.clip((images.astype(np.float32) - offset) / scale, 0, 1)).astype(np.uint8)
+    return np.round(255 * unit_images(images, data_range, where)).astype(np.uint8)
 
 
 def unit_images(images: np.ndarray, data_range: str, where: str) -> np.ndarray:
-    """Returns images as float32 in [0, 1], after checking their values.
-
-    Args:
-        images: [N, H, W, C], integers or floats.
-        data_range: their pixel scale, as in `from_arrays`.
-        where: names the images in messages.
+    """Returns images [N, H, W, C], integers or floats on the scale `data_range` (as in `from_arrays`), as float32 in [0, 1].
 
     Raises:
         ValueError: not finite, values outside `data_range`, or values of a part of it so small that it is another scale: less than
-            1.5 / 255 of it, and of integers without a declared scale the lowest quarter.
+            1.5 / 255 of it, and of integers without a declared scale the lowest quarter. `where` names the images in the message.
     """
     scale, offset = _checked_scale(images, data_range, where)
     return np.clip((images.astype(np.float32) - offset) / scale, 0, 1)
@@ -320,12 +281,7 @@ def default_range(images: np.ndarray) -> str:
 
 
 def _range_that_fits(low, high):
-    if 0 <= low and high <= 1:
-        return "data_range=0,1"
-    if 0 <= low and high <= 255:
-        return "data_range=0,255"
-    if -1 <= low and high <= 1:
-        return "data_range=-1,1"
-    if 0 <= low and high <= 65535:
-        return "data_range=0,65535, if the values have 16 bits"
+    for least, most in ((0, 1), (0, 255), (-1, 1), (0, 65535)):
+        if least <= low and high <= most:
+            return f"data_range={least},{most}"
     return "data_range='mean=M,M,M std=S,S,S', the numbers by which they were standardized (of images in [0, 1])"

@@ -1,16 +1,27 @@
-"""Training augmentations: images [N, H, W, C] float32 in [0, 1] and an int [2] seed -> the same shape and range.
+"""Training augmentations and views: images [N, H, W, C] float32 in [0, 1] and an int [2] seed -> the same shape and range.
 
 Each draws once per image of the batch from the stateless `seed`. Their annotated keyword arguments become flags,
 `--patch_gaussian_size` and so on; the order in `--augmentations` is the order of application. `--views` lists the views made
 of the augmented image: `clean,augmix,augmix`.
+
+The views of contrastive methods, `FAMILIES`, begin with a random window of each image, enlarged to the image's size; half of them are
+mirrored. The further operations are those of SimCLR, MoCo or AugMix; URRL draws one of two families for each image (URRL, eq. 2). Color,
+blur and windows follow torchvision. One-channel images have no color: brightness and contrast change, saturation, hue and grayscale do
+nothing.
 """
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from tf_robust.data.augmix import augmix, augmix_chain
+from tf_robust.data.augmix import draw as draw_chains
 from tf_robust.data.autoaugment import autoaugment
-from tf_robust.data.contrastive_views import FAMILIES
-from tf_robust.ops import image_ops, philox
+from tf_robust.ops import color, filters, image_ops, philox
+from tf_robust.ops.image_ops import fold
 
 
 def crop_flip(images: tf.Tensor, seed: tf.Tensor, *, padding: int = 4) -> tf.Tensor:
@@ -27,7 +38,7 @@ def crop_flip(images: tf.Tensor, seed: tf.Tensor, *, padding: int = 4) -> tf.Ten
     corners = philox.uniform([count, 2], seed, 0, 2 * padding + 1, tf.int32)
     padded = tf.pad(images, [[0, 0], [padding, padding], [padding, padding], [0, 0]])
     cropped = image_ops.crop_at(padded, corners[:, 0], corners[:, 1], height, width)
-    mirror = philox.uniform([count, 1, 1, 1], image_ops.fold(seed, 1)) < 0.5
+    mirror = philox.uniform([count, 1, 1, 1], fold(seed, 1)) < 0.5
     return tf.where(mirror, cropped[:, :, ::-1], cropped)
 
 
@@ -60,7 +71,7 @@ def patch_gaussian(
 
     patch = inside(uniform[:, 0], height)[:, :, None] & inside(uniform[:, 1], width)[:, None, :]
     stds = sigma * (uniform[:, 2] if random_sigma else tf.ones([count]))[:, None, None, None]
-    noise = stds * philox.normal(tf.shape(images), image_ops.fold(seed, 1))
+    noise = stds * philox.normal(tf.shape(images), fold(seed, 1))
     return tf.where(patch[..., None], tf.clip_by_value(images + noise, 0.0, 1.0), images)
 
 
@@ -70,6 +81,195 @@ def clean(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     return images
 
 
+def simclr(images: tf.Tensor, seed: tf.Tensor, *, strength: float = 1.0, min_crop_area: float = 0.08, blur: bool = True) -> tf.Tensor:
+    """SimCLR's views (Chen et al., 2020, appendix A): window, color jitter (p 0.8), gray (p 0.2), blur (p 0.5).
+
+    Args:
+        images: float32 [N, H, W, C] in [0, 1].
+        seed: int [2].
+        strength: of the color jitter: brightness, contrast and saturation within 1 +- 0.8 * strength, hue within 0.2 * strength.
+            The authors' value for CIFAR-10 is 0.5.
+        min_crop_area: smallest fraction of the image's area for a window.
+        blur: apply the blur; the authors do not on CIFAR-10.
+    """
+    if not 0 <= strength <= 2.5:
+        raise ValueError(f"Expected strength in [0, 2.5], since hue shifts by at most half. Received: {strength}")
+    images = _window(images, fold(seed, 0), min_crop_area)
+    images = _jitter(images, fold(seed, 1), 0.8, (0.8 * strength, 0.8 * strength, 0.8 * strength, 0.2 * strength))
+    images = _gray(images, fold(seed, 2))
+    return _blur(images, fold(seed, 3)) if blur else images
+
+
+def moco_v1(images: tf.Tensor, seed: tf.Tensor, *, min_crop_area: float = 0.2) -> tf.Tensor:
+    """MoCo v1's views (He et al., 2020): window, gray (p 0.2), color jitter of 0.4 always.
+
+    Args:
+        images: float32 [N, H, W, C] in [0, 1].
+        seed: int [2].
+        min_crop_area: smallest fraction of the image's area for a window.
+    """
+    return _moco_v1_colors(_window(images, fold(seed, 0), min_crop_area), fold(seed, 1))
+
+
+def moco_v2(images: tf.Tensor, seed: tf.Tensor, *, min_crop_area: float = 0.2, blur: bool = True) -> tf.Tensor:
+    """MoCo v2's views (Chen et al., 2020d): window, color jitter (p 0.8), gray (p 0.2), blur (p 0.5). URRL's T_rep.
+
+    Args:
+        images: float32 [N, H, W, C] in [0, 1].
+        seed: int [2].
+        min_crop_area: smallest fraction of the image's area for a window.
+        blur: apply the blur.
+    """
+    return _moco_v2_colors(_window(images, fold(seed, 0), min_crop_area), fold(seed, 1), blur)
+
+
+def window_augmix(
+    images: tf.Tensor, seed: tf.Tensor, *, min_crop_area: float = 0.2, severity: float = 3.0, all_ops: bool = False
+) -> tf.Tensor:
+    """AugMix of a window: the views of URRL's rows AugMix and, with all_ops, AugMix (AllOp), its T_rob.
+
+    Args:
+        images: float32 [N, H, W, C] in [0, 1].
+        seed: int [2].
+        min_crop_area: smallest fraction of the image's area for a window.
+        severity: amounts are drawn from levels between 0.1 and this, of 10.
+        all_ops: also change color, contrast, brightness and sharpness.
+    """
+    images = _window(images, fold(seed, 0), min_crop_area)
+    return augmix(images, fold(seed, 1), severity=severity, all_ops=all_ops)
+
+
+def window_augmix_moco(
+    images: tf.Tensor, seed: tf.Tensor, *, min_crop_area: float = 0.2, severity: float = 3.0, blur: bool = True
+) -> tf.Tensor:
+    """URRL's row AugMix (MoCo): MoCo v2's colors, gray and blur inside AugMix's convex combination.
+
+    The paper gives no more details. Here each of the three chains begins with its own draw of them and continues with AugMix's
+    operations.
+
+    Args:
+        images: float32 [N, H, W, C] in [0, 1].
+        seed: int [2].
+        min_crop_area: smallest fraction of the image's area for a window.
+        severity: amounts are drawn from levels between 0.1 and this, of 10.
+        blur: apply the blur.
+    """
+    images = _window(images, fold(seed, 0), min_crop_area)
+    drawn = draw_chains(fold(seed, 1), tf.shape(images)[0], images.shape[1:], severity)
+    weights, lam = tf.transpose(drawn["weights"]), drawn["lam"][:, None, None, None]
+    colored = _moco_v2_colors(tf.tile(images, [weights.shape[0], 1, 1, 1]), fold(seed, 2), blur)  # chain by chain
+    chains = tf.stack(tf.split(augmix_chain(colored, fold(seed, 3), severity=severity), weights.shape[0]))
+    mixed = tf.reduce_sum(weights[..., None, None, None] * chains, axis=0)
+    return tf.clip_by_value((1.0 - lam) * images + lam * mixed, 0.0, 1.0)
+
+
+def urrl(
+    images: tf.Tensor,
+    seed: tf.Tensor,
+    *,
+    probability: float = 0.5,
+    other: typing.Literal["moco_v2", "moco_v1"] = "moco_v2",
+    min_crop_area: float = 0.2,
+    severity: float = 3.0,
+    blur: bool = True,
+) -> tf.Tensor:
+    """URRL's views (eq. 2): each image's is AugMix (AllOp) with probability p, else MoCo v2's.
+
+    Args:
+        images: float32 [N, H, W, C] in [0, 1].
+        seed: int [2].
+        probability: p, of AugMix's views.
+        other: family of the remaining views, T_rep: moco_v2, or moco_v1 for InstDis and PIRL (Table 4).
+        min_crop_area: smallest fraction of the image's area for a window.
+        severity: of AugMix.
+        blur: apply the blur, in MoCo v2's views.
+    """
+    if not 0 <= probability <= 1:
+        raise ValueError(f"Expected probability in [0, 1]. Received: {probability}")
+    if other not in ("moco_v1", "moco_v2"):
+        raise ValueError(f"Expected other in moco_v2, moco_v1. Received: {other!r}")
+    images = _window(images, fold(seed, 0), min_crop_area)
+    count = tf.shape(images)[0]
+    robust = philox.uniform([count], fold(seed, 1)) < probability
+    return image_ops.apply_chosen(
+        images,
+        tf.cast(robust, tf.int32),
+        tf.zeros([count]),
+        [
+            lambda subset, _: (
+                _moco_v2_colors(subset, fold(seed, 2), blur) if other == "moco_v2" else _moco_v1_colors(subset, fold(seed, 2))
+            ),
+            lambda subset, _: augmix(subset, fold(seed, 3), severity=severity, all_ops=True),
+        ],
+    )
+
+
+def min_crop_areas(views: Sequence[Callable]) -> tuple[float, ...]:
+    """Returns the smallest fraction of the area that each view may crop, or () unless every view crops a window of its own.
+
+    It is an attribute of the view, or a keyword bound with `functools.partial`.
+    """
+    areas: list[typing.Any] = []
+    for view in views:
+        default = getattr(getattr(view, "func", view), "min_crop_area", None)
+        areas.append(getattr(view, "keywords", {}).get("min_crop_area", default))
+    return () if None in areas else tuple(areas)
+
+
+def _window(images, seed, min_crop_area):
+    """Returns a random window of each image, enlarged to the image's size; half of them mirrored."""
+    if not 0 < min_crop_area <= 1:
+        raise ValueError(f"Expected min_crop_area in (0, 1]. Received: {min_crop_area}")
+    count, shape = tf.shape(images)[0], tf.constant(tuple(images.shape[1:3]), tf.float32)
+    images = filters.resized_windows(images, *image_ops.random_windows(count, shape, seed, min_crop_area))
+    return _apply_to_some(lambda subset: subset[:, :, ::-1], images, fold(seed, 1), 0.5)
+
+
+def _moco_v1_colors(images, seed):
+    return _jitter(_gray(images, fold(seed, 0)), fold(seed, 1), 1.0, (0.4, 0.4, 0.4, 0.4))
+
+
+def _moco_v2_colors(images, seed, blur):
+    images = _gray(_jitter(images, fold(seed, 0), 0.8, (0.4, 0.4, 0.4, 0.1)), fold(seed, 1))
+    return _blur(images, fold(seed, 2)) if blur else images
+
+
+def _jitter(images, seed, probability, strengths):
+    """Applies color jitter with a probability: factors within 1 +- strength, not below 0; hue within +- strength."""
+    count = tf.shape(images)[0]
+    order = tf.argsort(philox.uniform([count, 4], fold(seed, 0)), axis=1)
+    middle = tf.constant([1.0, 1.0, 1.0, 0.0])
+    lowest = tf.maximum(middle - tf.constant(strengths), [0.0, 0.0, 0.0, -1.0])
+    amounts = lowest + philox.uniform([count, 4], fold(seed, 1)) * (middle + tf.constant(strengths) - lowest)
+    return _apply_to_some(color.jitter, images, fold(seed, 2), probability, order, amounts)
+
+
+def _gray(images, seed):
+    return _apply_to_some(lambda subset: tf.zeros_like(subset) + color.luma(subset), images, seed, 0.2)
+
+
+def _blur(images, seed):
+    """Blurs half of the images by a Gaussian with a standard deviation of 0.1 to 2 pixels, truncated at two standard deviations."""
+    sigma = philox.uniform([tf.shape(images)[0]], fold(seed, 0), 0.1, 2.0)
+    blur = functools.partial(filters.gaussian_blur, truncate=2.0, mode="reflect")
+    return _apply_to_some(blur, images, fold(seed, 1), 0.5, sigma)
+
+
+def _apply_to_some(function, images, seed, probability, *arguments):
+    """Applies a function to images drawn with a probability, and to the corresponding rows of the arguments [N, ...]."""
+    chosen = philox.uniform([tf.shape(images)[0]], seed) < probability
+    positions = tf.range(tf.shape(images)[0])
+    return image_ops.apply_chosen(
+        images,
+        tf.where(chosen, 0, -1),
+        positions,
+        [lambda subset, rows: function(subset, *(tf.gather(argument, rows) for argument in arguments))],
+    )
+
+
+FAMILIES = {f.__name__: f for f in (simclr, moco_v1, moco_v2, window_augmix, window_augmix_moco, urrl)}
+for _view in FAMILIES.values():  # read by the pipeline through `min_crop_areas`
+    _view.min_crop_area = inspect.signature(_view).parameters["min_crop_area"].default  # type: ignore[attr-defined]
 _without_autograph = tf.autograph.experimental.do_not_convert  # not needed, and takes longer than tracing
 AUGMENTATIONS = {f.__name__: _without_autograph(f) for f in (crop_flip, patch_gaussian, autoaugment, augmix, augmix_chain)}
 VIEWS = {"clean": clean, **AUGMENTATIONS, **{name: _without_autograph(view) for name, view in FAMILIES.items()}}

@@ -102,17 +102,8 @@ def autoaugment(
 def draw(
     seed: tf.Tensor, count: int | tf.Tensor, policy: str, shape: Sequence[int], magnitudes: str = "paper"
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Draws the operations of each image of a batch.
-
-    Args:
-        seed: int [2].
-        count: number of images.
-        policy: as in `autoaugment`.
-        shape: (H, W) of the images.
-        magnitudes: as in `autoaugment`.
-
-    Returns:
-        (int32 [count, 2], positions in `operations(policy)`, -1 for none; float32 [count, 2], arguments of Pillow's functions)
+    """Draws for `count` images of shape (H, W): int32 [count, 2], positions in `operations(policy)`, -1 for none; float32 [count, 2],
+    arguments of Pillow's functions.
     """
     uniform = philox.uniform([count, 5], seed)
     rows = tf.gather(tf.constant(_table(policy, tuple(shape), magnitudes)), tf.cast(uniform[:, 0] * 25.0, tf.int32))
@@ -123,11 +114,7 @@ def draw(
 
 
 def operations(policy: str) -> tuple[str, ...]:
-    """Returns the names of the operations that a policy uses.
-
-    Raises:
-        ValueError: unknown policy.
-    """
+    """Returns the names of the operations that a policy uses."""
     if policy not in POLICIES:
         raise ValueError(f"Expected policy in {tuple(POLICIES)}. Received: {policy!r}")
     return tuple(sorted({name for sub_policy in POLICIES[policy] for name, _, _ in sub_policy}))
@@ -138,15 +125,6 @@ def amount(name: str, level: int, shape: Sequence[int], magnitudes: str = "paper
 
     Strength increases with the level, also of posterize and solarize, as in the authors' code. The factor of color,
     contrast, brightness and sharpness increases from 0.1 to 1.9 and has no sign (authors' code; others: 1 +- 0.1 for each level).
-
-    Args:
-        name: of `pillow_ops.OPERATIONS`.
-        level: 0 to 9.
-        shape: (H, W) in pixels.
-        magnitudes: as in `autoaugment`.
-
-    Raises:
-        ValueError: unknown magnitudes.
     """
     if magnitudes not in ("paper", "official"):
         raise ValueError(f"Expected magnitudes 'paper' or 'official'. Received: {magnitudes!r}")

@@ -14,7 +14,6 @@ import numpy as np
 from tf_robust.data.source import Source, normalize_name
 
 _PARTS_OF_IMAGENET = ("imagenet_a", "imagenet_r")
-LABEL_SETS = ("imagenet", *_PARTS_OF_IMAGENET)
 IMAGENET_CLASSES = 1000
 
 
@@ -27,15 +26,10 @@ def label_set_of(name: str) -> str:
 
 
 def declared(source: Source, label_set: str) -> Source:
-    """Returns a source with a declared label set.
+    """Returns a source with a declared label set, one of `configs.data.LABEL_SETS`; itself for "".
 
-    Args:
-        source: a `Source`.
-        label_set: of `LABEL_SETS`, or "" for what the source declares itself. Labels of classes that are named by WordNet ids become
-            columns of a classifier of ImageNet's 1,000 classes; `imagenet_a` and `imagenet_r` also mask all but their 200 columns.
-
-    Raises:
-        ValueError: the classes are not those of the label set.
+    Labels of classes that are named by WordNet ids become columns of a classifier of ImageNet's 1,000 classes; `imagenet_a` and
+    `imagenet_r` also mask all but their 200 columns. Raises ValueError if the classes are not those of the label set.
     """
     if not label_set or source.label_set == label_set:
         return source
@@ -56,12 +50,7 @@ def declared(source: Source, label_set: str) -> Source:
 
 
 def implied_label_set(source: Source, num_classes: int = 0) -> str:
-    """Returns `imagenet` for classes named by WordNet ids of ImageNet's: all of them, or any for a model of 1,000 classes; else "".
-
-    Args:
-        source: declares no label set.
-        num_classes: of the model; 0: not known.
-    """
+    """Returns `imagenet` for classes named by WordNet ids of ImageNet's: all of them, or any for a model of 1,000 classes; else ""."""
     if source.label_set or source.label_columns or source.labels is None or not _are_of_imagenet(source.class_names):
         return ""
     complete = source.class_names == tuple(columns_of_imagenet())
@@ -85,14 +74,12 @@ def protocol_mask(name: str) -> tuple[int, ...] | None:
 
 
 def present_columns(source: Source, label_columns: Sequence[int] | None) -> tuple[int, ...]:
-    """Returns the columns of the classes that have images in a data set, of which a source may be a part: sorted.
+    """Returns the sorted columns of the classes that have images in a data set, of which a source, with labels not mapped, may be a part.
 
-    Args:
-        source: with labels that are not mapped.
-        label_columns: column of each class; None: labels are columns.
+    label_columns: column of each class; None: labels are columns.
     """
     labels = np.unique(source.complete.read_labels())
-    return tuple(sorted(int(label) for label in (labels if label_columns is None else np.take(label_columns, labels))))
+    return tuple(np.sort(labels if label_columns is None else np.take(label_columns, labels)).tolist())
 
 
 def masked(source: Source) -> Source:
@@ -108,15 +95,9 @@ def classes_of(label_set: str) -> dict:
 
 
 def read_label_map(path: str) -> dict[str, int]:
-    """Reads {name of a class folder: column of the model's output} from a file.
+    """Reads {name of a class folder, as by `normalize_name`: column of the model's output} from a JSON object, or lines "NAME COLUMN".
 
-    Args:
-        path: a JSON object, or lines "NAME COLUMN"; empty lines and lines that begin with # are skipped. UTF-8, with or without a byte
-            order mark; names as `normalize_name` returns them.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: a malformed line or value, a negative column, a duplicate name or column, or text of another encoding.
+    Empty lines and lines that begin with # are skipped. UTF-8, with or without a byte order mark.
     """
     try:
         with open(path, encoding="utf-8-sig") as file:
@@ -157,22 +138,14 @@ def _from_lines(text):
 
 
 def relabel(source: Source, label_map: Mapping[str, int], outputs: int | None = None) -> Source:
-    """Returns a source of class folders whose labels are columns of a model's output, all of which compete.
+    """Returns a source of class folders or arrays whose labels are columns of a model's output, all of which compete.
 
-    Args:
-        source: a `FileSource`; its class names are the folders' names.
-        label_map: {folder: column}, as from `read_label_map`; it may contain more than the folders.
-        outputs: number of columns of the model; None: as many as the map needs.
-
-    Raises:
-        ValueError: a folder without an entry, a column that the model does not have.
+    label_map: {folder: column}, which may contain more than the folders. outputs: number of columns of the model; None: as many as needed.
     """
-    missing = [name for name in source.class_names if name not in label_map]
-    if missing:
+    if missing := [name for name in source.class_names if name not in label_map]:
         raise ValueError(
             f"Expected the label map to name every class folder of {source.name}. Missing: "
-            f"{', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''} ({len(missing)} of "
-            f"{source.num_classes})"
+            f"{', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''} ({len(missing)} of {source.num_classes})"
         )
     columns = [label_map[name] for name in source.class_names]
     outputs = max(columns) + 1 if outputs is None else outputs

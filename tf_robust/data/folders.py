@@ -1,7 +1,8 @@
 """Image files of any size.
 
 `folder:DIR`: in one subfolder per class, optionally below train/, validation/ (or val/) and test/. `csv:FILE`: in a table with the columns
-path, label and, optionally, a group.
+path, label and, optionally, a group. `with_stylized` adds stylized images to a training set: the joint training of Geirhos et al. (ICLR
+2019), SIN + IN. An epoch covers both kinds in one common order.
 """
 
 import contextlib
@@ -19,37 +20,31 @@ import PIL.Image
 import tensorflow as tf
 
 from tf_robust.data.arrays import class_indices
-from tf_robust.data.fitting import USUAL_SIZE, Fit
 from tf_robust.data.kinds import ReadOptions, path_of
-from tf_robust.data.source import PARALLEL_READS, Arrays, Source, digest, example_seed, normalize_name, read_subset
+from tf_robust.data.source import PARALLEL_READS, USUAL_SIZE, Fit, Source, digest, example_seed, normalize_name
 from tf_robust.data.subsets import without_validation
 from tf_robust.ops import image_ops
 from tf_robust.utils.files import path_text
 
 _READ_FOR_FINGERPRINT = 100  # files
+_MEASURED = 200  # files whose median size is computed
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
 _UNREAD = (".webp", ".tif", ".tiff", ".avif", ".heic", ".jp2", ".jxl")
+_DAMAGED = (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError)  # on reading a header; reported when it is decoded
 
 
 @dataclasses.dataclass(frozen=True)
 class FileSource(Source):
-    """Image files in class folders. Those of `image_shape` are unchanged, others are resized to it by `fit`.
-
-    Attributes:
-        paths: of the image files.
-        labels: one per file.
-    """
+    """Image files in class folders. Those of `image_shape` are unchanged, others are resized to it by `fit`."""
 
     random_access = sorted_by_class = True
+
     paths: tuple[str, ...] = ()
     labels: tuple[int, ...] = ()
 
     @property
     def cuts_windows(self) -> bool:
         return self.fit is not None
-
-    def _read(self, path):
-        return image_ops.decode(tf.io.read_file(path), self.image_shape[-1])
 
     def ordered(self, batch_size: int) -> tf.data.Dataset:
         return self._examples(tf.range(self.size), self._fitted).map(lambda image, label, _: (image, label)).batch(batch_size)
@@ -72,7 +67,7 @@ class FileSource(Source):
     def _examples(self, order, crop, windows=()):
         """Returns a Dataset of (uint8 [H, W, C], label, number) of the files `order`, int [N].
 
-        `crop(image, position in order, number)` crops or resizes them.
+        crop: (image, position in order, number) -> image of the size.
 
         TensorFlow does not report which file it could not decode. Undecodable files are therefore skipped and detected by their
         missing position: each example carries its position, and an end marker follows the last.
@@ -81,22 +76,14 @@ class FileSource(Source):
         count = tf.size(order, tf.int64)
 
         def example(position, i):
-            return position, tf.cast(tf.round(crop(self._read(paths[i]), position, i)), tf.uint8), labels[i], tf.cast(i, tf.int64)
+            image = crop(image_ops.decode(tf.io.read_file(paths[i]), self.image_shape[-1]), position, i)
+            return position, tf.cast(tf.round(image), tf.uint8), labels[i], tf.cast(i, tf.int64)
 
         def check(position, fields):
-            tf.debugging.Assert(
-                fields[0] == position,
-                [
-                    tf.strings.join(
-                        [
-                            "Expected an image that can be decoded. Received: ",
-                            tf.strings.unicode_transcode(paths[order[position]], "UTF-8", "UTF-8"),  # messages are UTF-8
-                            " (missing, empty, truncated, or not a PNG, JPEG, GIF or uncompressed BMP image). "
-                            "Try: convert, replace or delete it",
-                        ]
-                    )
-                ],
-            )
+            path = tf.strings.unicode_transcode(paths[order[position]], "UTF-8", "UTF-8")  # messages are UTF-8
+            reason = " (missing, empty, truncated, or not a PNG, JPEG, GIF or uncompressed BMP image). Try: convert, replace or delete it"
+            message = tf.strings.join(["Expected an image that can be decoded. Received: ", path, reason])
+            tf.debugging.Assert(fields[0] == position, [message])
             return fields[1:]
 
         shape = (len(windows), *self.image_shape) if windows else self.image_shape
@@ -115,9 +102,6 @@ class FileSource(Source):
             labels=tuple(self.labels[i] for i in indices),
         )
 
-    def read_range(self, first: int, last: int) -> Arrays:
-        return read_subset(self, first, last)
-
     def fingerprint(self) -> str:
         """Covers names, sizes in bytes and labels, and the contents of 100 files: reading all would take as long as an evaluation."""
         names = [f"{path_text('/'.join(path.split(os.sep)[-2:]))} {os.path.getsize(path)}" for path in self.paths]
@@ -129,98 +113,73 @@ class FileSource(Source):
 
 
 def open_folder(name: str, split: str, options: ReadOptions) -> Source:
-    """Opens `folder:DIR` as a `FileSource`.
+    """Opens `folder:DIR` as a `FileSource`; split `all` if it has no splits.
 
     If DIR has train/ (and test/, perhaps validation/ or val/), those are the splits, and train/ names the classes; without
     validation/ a fraction of train/ is used. With test/ alone, test/ names the classes. With neither, all images of DIR are read.
-    An empty subfolder is a class without images: without it, the classes after it would have other numbers.
-
-    Args:
-        name: as in `sources.open_source`.
-        split: as in `sources.open_source`; `all` for a folder without splits, which has no others.
-        options: without `file_size`, the images have the size of the training files if they all have one, else 224x224.
-
-    Raises:
-        FileNotFoundError: a folder or its images are missing.
-        ValueError: a class that the training set does not have, or an invalid fraction.
+    An empty subfolder is a class without images: without it, the classes after it would have other numbers. Without `options.file_size`,
+    the images have the size of the training files if they all have one, else 224x224.
     """
     root = path_of(name)
     if not os.path.isdir(root):
         raise FileNotFoundError(f"Expected a folder of images, one subfolder per class. Not found: {root}")
     train = os.path.join(root, "train")
-    divided = has_splits(name)
-    tested_only = not os.path.isdir(train) and os.path.isdir(os.path.join(root, "test")) and split == "test"
-    if divided and not os.path.isdir(train) and not tested_only:
-        raise FileNotFoundError(f"Expected {train} next to the other splits. Not found")
-    first = os.path.join(root, "test") if tested_only else train if divided else root
+    divided, validation = has_splits(name), _validation_folder(root)
+    if not divided:
+        first = base = root
+    else:
+        tested_only = not os.path.isdir(train) and os.path.isdir(os.path.join(root, "test")) and split == "test"
+        if not os.path.isdir(train) and not tested_only:
+            raise FileNotFoundError(f"Expected {train} next to the other splits. Not found")
+        first = os.path.join(root, "test") if tested_only else train
+        base = os.path.join(root, "test") if split == "test" else validation if split == "validation" and validation else train
     classes = [*_class_folders(first)]
-    folder_of_split = _validation_folder(root) if split == "validation" else os.path.join(root, split)
-    has_own_validation = bool(_validation_folder(root))
-    base = folder_of_split if divided and (split == "test" or has_own_validation) else first
     files = _files(split, base, classes)
-    height, width = options.file_size or common_size(files if base == first else _files("train", first, classes)) or USUAL_SIZE
-    own = common_size(files)
-    paths, labels = zip(*files)
-    source = FileSource(
-        name,
-        split,
-        tuple(classes),
-        (height, width, 3),
-        len(files),
-        paths,
-        labels,
-        fit=None if own == (height, width) else Fit(height, width, options.image_fit, varying=own is None),
-    )
-    return without_validation(source, split, options.validation_fraction) if base == train and not has_own_validation else source
+    usual = None
+    if not options.file_size and base != first:
+        usual = common_size([path for path, _ in _files("train", first, classes)]) or USUAL_SIZE
+    source = _file_source(name, split, tuple(classes), files, options, usual)
+    return without_validation(source, split, options.validation_fraction) if base == train and not validation else source
 
 
 def open_csv(name: str, split: str, options: ReadOptions) -> FileSource:
     """Opens all images of `csv:FILE`. Relative paths start from the folder of FILE.
 
-    Args:
-        name: csv:FILE.
-        split: `all`.
-        options: without `file_size`, the images have the size of the files if they all have one, else 224x224.
-
-    Raises:
-        FileNotFoundError: there is no such file, or an image is missing.
-        ValueError: a column or a label is missing, or files of another kind.
+    Without `options.file_size`, the images have the size of the files if they all have one, else 224x224.
     """
     path = path_of(name)
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"Expected a CSV file with the columns path and label. Not found: {path}")
     try:
         table = pandas.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True, encoding="utf-8-sig")
-    except (ValueError, pandas.errors.ParserError) as error:
+    except ValueError as error:  # pandas.errors.ParserError is one
         raise ValueError(f"Expected a CSV file with the columns path and label. Received: {path} ({error})") from error
-    if missing := {"path", "label"} - set(table.columns):
-        raise ValueError(
-            f"Expected the columns path and label in {path}. Received: {', '.join(table.columns)}. Missing: {', '.join(missing)}"
-        )
+    if not {"path", "label"} <= {*table.columns}:
+        raise ValueError(f"Expected the columns path and label in {path}. Received: {', '.join(table.columns)}")
     for column in table.columns.drop("path"):
         table[column] = table[column].str.normalize("NFC")
     table["label"] = table["label"].str.strip()
     if not len(table):
         raise ValueError(f"Expected images in {path}. Received: no lines below the header")
-    if (table["label"] == "").any():
-        raise ValueError(f"Expected a label in every line of {path}. Received: none in line {int(np.argmax(table['label'] == '')) + 2}")
     paths = [_existing(os.path.join(os.path.dirname(path), os.path.expanduser(file))) for file in table["path"]]
-    _check_files(paths, path)
+    for line, (file, label) in enumerate(zip(paths, table["label"]), start=2):
+        if not label:
+            raise ValueError(f"Expected a label in every line of {path}. Received: none in line {line}")
+        if not os.path.isfile(file):
+            raise FileNotFoundError(f"Expected the images of {path}. Not found: {file} (line {line})")
+        if not file.lower().endswith(SUFFIXES):
+            raise ValueError(f"Expected image files ({', '.join(SUFFIXES)}) in {path}. Received: {file} in line {line}")
     labels, class_names = class_indices(list(table["label"]), name, (), options.num_classes)
-    files = tuple(zip(paths, labels.tolist()))
-    own = common_size(files)
-    height, width = options.file_size or own or USUAL_SIZE
-    return FileSource(
-        name,
-        split,
-        class_names,
-        (height, width, 3),
-        len(files),
-        tuple(paths),
-        tuple(labels.tolist()),
-        columns={column: table[column].to_numpy(str) for column in table.columns if column not in ("path", "label")},
-        fit=None if own == (height, width) else Fit(height, width, options.image_fit, varying=own is None),
-    )
+    source = _file_source(name, split, class_names, tuple(zip(paths, labels.tolist())), options)
+    columns = {column: table[column].to_numpy(str) for column in table.columns if column not in ("path", "label")}
+    return dataclasses.replace(source, columns=columns)
+
+
+def _file_source(name, split, class_names, files, options, usual=None):
+    """The source of files, ((path, label), ...). usual: (height, width) without `options.file_size`; None: their own if they have one."""
+    paths, labels = zip(*files)
+    own = common_size(paths)
+    height, width = options.file_size or usual or own or USUAL_SIZE
+    fit = None if own == (height, width) else Fit(height, width, options.image_fit, varying=own is None)
+    return FileSource(name, split, class_names, (height, width, 3), len(files), paths, labels, fit=fit)
 
 
 def has_splits(name: str) -> bool:
@@ -267,8 +226,7 @@ def _files(split, base, classes):
     if not os.path.isdir(base):
         raise FileNotFoundError(f"Expected {base}, with one subfolder per class, for the split {split!r}. Not found")
     folders = _class_folders(base)
-    unknown = folders.keys() - set(classes)
-    if unknown:
+    if unknown := folders.keys() - set(classes):
         raise ValueError(f"Expected only the classes of the training set in {base}. Received also: {sorted(unknown)}")
     images_by_class = {name: _images(os.path.join(base, folders[name])) for name in classes if name in folders}
     if not images_by_class:
@@ -278,36 +236,47 @@ def _files(split, base, classes):
             f"Expected subfolders of {base}, one per class, with image files ({', '.join(SUFFIXES)}) in them. "
             f"Received: {holds}. {advice}".strip()
         )
-    without = [name for name, images in images_by_class.items() if not images]
-    below = [name for name in without if _subfolders(os.path.join(base, folders[name]))]
-    other = [name for name in without if any(file.lower().endswith(_UNREAD) for file in os.listdir(os.path.join(base, folders[name])))]
-    empty = without if len(without) == len(images_by_class) else [name for name in without if name in {*below, *other}]
-    if empty:
-        advice = f"Try: data=folder:{os.path.join(base, below[0])}, if its subfolders are the classes." if below else "Add images."
+    empty = {name: os.path.join(base, folders[name]) for name, images in images_by_class.items() if not images}
+    below = [folder for folder in empty.values() if _subfolders(folder)]
+    other = [name for name, folder in empty.items() if any(file.lower().endswith(_UNREAD) for file in os.listdir(folder))]
+    if below or other or len(empty) == len(images_by_class):
+        advice = f"Try: data=folder:{below[0]}, if its subfolders are the classes." if below else "Add images."
         advice = f"Try: convert the files of {other[0]!r} to PNG or JPEG." if other else advice
         raise FileNotFoundError(
-            f"Expected image files ({', '.join(SUFFIXES)}) in every class folder of {base}. Received: none in "
-            f"{', '.join(empty[:5])}{', ...' if len(empty) > 5 else ''} "
-            f"({len(empty)} of {len(images_by_class)}). {advice}"
+            f"Expected image files ({', '.join(SUFFIXES)}) in every class folder of {base}. Received: none in {_some([*empty])}. {advice}"
         )
     return tuple(
         (os.path.join(base, folders[name], file), classes.index(name)) for name, images in images_by_class.items() for file in images
     )
 
 
+def _some(names):
+    return f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''} ({len(names)})"
+
+
 def _images(folder):
     return sorted(file for file in os.listdir(folder) if file.lower().endswith(SUFFIXES) and not file.startswith("."))
 
 
+def _sizes(paths):
+    """Yields (height, width) of image files, from their headers, but of those that cannot be read."""
+    for path in paths:
+        with contextlib.suppress(*_DAMAGED), PIL.Image.open(path) as image:
+            yield image.size[::-1]
+
+
+def common_size(paths: Sequence[str]) -> tuple[int, int] | None:
+    """Returns (height, width) of all image files; None if they differ."""
+    sizes = _sizes(paths)
+    first = next(sizes, None)
+    return first if all(size == first for size in sizes) else None
+
+
 @functools.lru_cache(maxsize=8)
-def median_size(paths: Sequence[str], most: int = 200) -> tuple[int, int] | None:
-    """Returns the median (height, width) of image files, of evenly chosen ones if there are more than `most`; None: none is readable."""
-    sizes = []
-    for path in paths[:: -(-len(paths) // most)] if paths else ():
-        with contextlib.suppress(OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError):
-            with PIL.Image.open(path) as image:
-                sizes.append(image.size[::-1])
-    return (int(np.median([height for height, _ in sizes])), int(np.median([width for _, width in sizes]))) if sizes else None
+def median_size(paths: Sequence[str]) -> tuple[int, int] | None:
+    """Returns the median (height, width) of image files, of evenly chosen ones if there are many; None: none is readable."""
+    sizes = [*_sizes(paths[:: -(-len(paths) // _MEASURED) or 1])]
+    return tuple(np.median(sizes, axis=0).astype(int).tolist()) if sizes else None
 
 
 def unread_images(paths: Sequence[str]) -> list[str]:
@@ -322,32 +291,86 @@ def unread_images(paths: Sequence[str]) -> list[str]:
     return found
 
 
-def common_size(files: tuple[tuple[str, int], ...]) -> tuple[int, int] | None:
-    """Returns (height, width) of all image files, (path, label), from their headers; None if they differ. Unreadable files are ignored."""
-    common = None
-    for path, _ in files:
-        try:
-            with PIL.Image.open(path) as image:
-                size = image.size[::-1]
-        except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError):  # reported when it is decoded
-            continue
-        if size != (common or size):
-            return None
-        common = size
-    return common
-
-
 def _existing(path):
     """A path as it is, or with composed (NFC) or decomposed (NFD) letters if only that exists: macOS and other systems differ."""
     forms = (path, *(unicodedata.normalize(form, path) for form in ("NFC", "NFD")))
     return next(filter(os.path.isfile, forms), path)
 
 
-def _check_files(paths, table):
-    absent = [(line, path) for line, path in enumerate(paths, start=2) if not os.path.isfile(path)]
-    if absent:
-        line, path = absent[0]
-        raise FileNotFoundError(f"Expected the images of {table}. Not found: {path} (line {line}), {len(absent)} of {len(paths)} in all")
-    other = [(line, path) for line, path in enumerate(paths, start=2) if not path.lower().endswith(SUFFIXES)]
-    if other:
-        raise ValueError(f"Expected image files ({', '.join(SUFFIXES)}) in {table}. Received: {other[0][1]} in line {other[0][0]}")
+def with_stylized(source: Source, directory: str) -> Source:
+    """Adds stylized images to a training set.
+
+    For `folder:` data every image has one stylized image, of the same class folder and name; the suffix may differ, as in
+    Stylized-ImageNet. Images that are held out, such as for validation, are thus held out in both kinds. For data in memory the
+    class folders are the class names; they contain any number of images of any name, none of them of an image that is held
+    out, which cannot be checked. Images of another size are resized. Returns the natural images, then the stylized ones.
+
+    Args:
+        source: data in memory, or image files in class folders.
+        directory: of the stylized images, one folder per class: train/CLASS/NAME, else CLASS/NAME.
+
+    Raises:
+        FileNotFoundError: the directory, a class or an image is missing.
+        ValueError: a folder that is not a class; a file that is not an image; a data set that is read as a stream.
+    """
+    if source.paths is None and not source.in_memory:
+        raise ValueError(
+            "Expected data in memory or data=folder:DIR for training with stylized images. "
+            f"Received: {source.name}, which is read as a stream"
+        )
+    root = os.path.expanduser(directory)
+    if not os.path.isdir(root):
+        raise FileNotFoundError(f"Expected stylized images in {directory}, one subfolder per class. Not found")
+    train = os.path.join(root, "train")
+    root = train if os.path.isdir(train) and "train" not in source.class_names else root
+    return _stylized_arrays(source, root) if source.paths is None else _stylized_files(source, root)
+
+
+def _stylized_files(source, root):
+    names = [path.split(os.sep)[-2:] for path in source.paths]  # [class folder, name]
+    folders = {folder for folder, _ in names}
+    files = [path for paths in _class_images(root, folders, folders | set(source.class_names)).values() for path in paths]
+    by_name = {**{os.path.splitext(path)[0]: path for path in files}, **{path: path for path in files}}  # prefers the same suffix
+    expected = [os.path.join(root, folder, name) for folder, name in names]
+    stylized = [by_name.get(path, by_name.get(os.path.splitext(path)[0])) for path in expected]
+    missing = [path for path, match in zip(expected, stylized) if match is None]
+    if missing:
+        raise FileNotFoundError(
+            f"Expected a stylized image for each of the {len(source)} images of {source.name}. "
+            f"Missing: {len(missing)}, the first {missing[0]}"
+        )
+    fit = source.fit or Fit(*source.image_shape[:2], "stretch")  # does not change images of this size
+    paths, kept = (*source.paths, *stylized), np.tile(source.positions, 2)
+    return dataclasses.replace(source, size=len(paths), kept=kept, fit=fit, paths=paths, labels=2 * source.labels)
+
+
+def _stylized_arrays(source, root):
+    paths = _class_images(root, source.class_names, source.class_names)
+    images = np.stack([_read_image(path, source.images.shape[1:]) for name in source.class_names for path in paths[name]])
+    labels = np.repeat(np.arange(source.num_classes), [len(paths[name]) for name in source.class_names])
+    images, labels = np.concatenate([source.images, images]), np.concatenate([source.labels, labels])
+    return dataclasses.replace(source, size=len(images), kept=None, images=images, labels=labels)
+
+
+def _class_images(root, classes, known):
+    """Returns {class folder: sorted paths} of `classes`, none empty; raises for folders that are not among the known classes."""
+    folders = {*_subfolders(root)}
+    if unknown := sorted(folders - set(known)):
+        raise ValueError(f"Expected only folders of the training set's classes in {root}. Received also: {_some(unknown)}")
+    if missing := sorted(set(classes) - folders):
+        raise FileNotFoundError(f"Expected a folder of stylized images for each class in {root}. Missing: {_some(missing)}")
+    paths = {name: [os.path.join(root, name, file) for file in _images(os.path.join(root, name))] for name in classes}
+    if empty := sorted(name for name in classes if not paths[name]):
+        raise FileNotFoundError(f"Expected images ({', '.join(SUFFIXES)}) in each class folder of {root}. Received: none in {_some(empty)}")
+    return paths
+
+
+def _read_image(path, shape):
+    """Returns uint8 [H, W, C]."""
+    try:
+        image = image_ops.decode(tf.io.read_file(path), shape[-1])
+    except tf.errors.InvalidArgumentError as error:
+        raise ValueError(f"Expected an image that can be decoded. Received: {path}") from error
+    if image.shape != shape:
+        image = tf.cast(tf.clip_by_value(tf.round(image_ops.resize(image, *shape[:2])), 0, 255), tf.uint8)
+    return image.numpy()

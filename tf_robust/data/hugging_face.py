@@ -11,9 +11,8 @@ import PIL.Image
 import tensorflow as tf
 
 from tf_robust.data.arrays import WHOLE, class_indices
-from tf_robust.data.fitting import USUAL_SIZE, Fit
 from tf_robust.data.kinds import ReadOptions, path_of
-from tf_robust.data.source import ArraySource
+from tf_robust.data.source import USUAL_SIZE, ArraySource, Fit
 from tf_robust.data.subsets import held_out_positions, stratified_order
 
 _SPLITS = {"train": ("train",), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
@@ -39,18 +38,9 @@ def has_validation(name: str, data_dir: str | None, validation_fraction: float) 
 
 
 def open_hf(name: str, split: str, options: ReadOptions) -> ArraySource:
-    """Reads one split of `hf:NAME_OR_DIR`.
+    """Reads one split of `hf:NAME_OR_DIR`, of which only `options.examples`; split `all`: the only one.
 
-    Args:
-        name: hf:NAME of a data set on the Hub, or hf:DIR of one on disk.
-        split: train, validation or test; `all`: the only one.
-        options: `examples` are read only; without `file_size`, the images have the size of the training images if they all have
-            one, else 224x224.
-
-    Raises:
-        FileNotFoundError: the data set could not be read.
-        ValueError: the package or the split is missing, there are no columns of images and labels, an image is missing or has
-            floating-point values, or an invalid fraction.
+    Without `options.file_size`, the images have the size of the training images if they all have one, else 224x224.
     """
     loaded = _load(name)
     divided = split in ("train", "validation") and "validation" not in splits(name)
@@ -93,7 +83,8 @@ def _sizes_and_channels(table, image_column, where):
                 )
             turned = image.getexif().get(PIL.ExifTags.Base.Orientation, 1) in (5, 6, 7, 8)  # by 90 degrees, when it is decoded
             sizes.add(image.size if turned else image.size[::-1])
-            channels = channels if _is_gray(image) else 3
+            is_gray = image.mode in ("1", "L") or image.mode.startswith("I")
+            channels = channels if is_gray else 3
     return sizes, channels
 
 
@@ -133,10 +124,6 @@ def _columns(table, name):
         kinds = ", ".join(f"{column} ({type(feature).__name__})" for column, feature in table.features.items())
         raise ValueError(f"Expected a column of images and one of class labels in {name}. Received: {kinds}")
     return images[0], label
-
-
-def _is_gray(image):
-    return image.mode in ("1", "L") or image.mode.startswith("I")
 
 
 def _pixels(image, channels):

@@ -13,9 +13,15 @@ Importing this module does not import TensorFlow.
 """
 
 import dataclasses
+import functools
+import importlib.metadata
+import importlib.resources
+import json
 import os
+import re
+import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from tf_robust.utils.lazy import lazy
 
@@ -23,6 +29,7 @@ if typing.TYPE_CHECKING:
     from tf_robust.data.source import Source
 
 _FRACTION_WITHOUT_SPLITS = 0.1  # of the images of a data set without splits, for validation and for test
+_FILE = "tfds_names.json"  # {"version": of TFDS, "names": [...]}, written by `python -m tf_robust.data.kinds`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +67,6 @@ class DataKind:
         has_training: (name) -> whether there are training images.
         has_validation: (name, data_dir, validation_fraction) -> whether data with splits have a part for validation.
         user_files: whether the data are files of the user, which may change.
-        fixed_splits: whether there are always three splits, so that `validation_fraction` has no effect.
         class_folders: whether the classes are subfolders.
         has_range: whether the pixel scale of the images may be given, as `data_range`.
         suffix: of the file, such as ".csv"; empty: not a file.
@@ -74,7 +80,6 @@ class DataKind:
     has_training: Callable[[str], bool] = lambda name: True
     has_validation: Callable[[str, str | None, float], bool] = lambda name, data_dir, validation_fraction: validation_fraction > 0
     user_files: bool = True
-    fixed_splits: bool = False
     class_folders: bool = False
     has_range: bool = False
     suffix: str = ""
@@ -87,15 +92,8 @@ class DataKind:
 
 
 def _embedded(name, help, function):
-    return DataKind(
-        name,
-        help,
-        lazy(function),
-        has_splits=lambda name: True,
-        has_validation=lambda name, data_dir, validation_fraction: True,
-        user_files=False,
-        fixed_splits=True,
-    )
+    """A data set that is made of scikit-learn's digits or of MNIST, with three splits."""
+    return DataKind(name, help, lazy(function), lambda name: True, has_validation=lambda *arguments: True, user_files=False)
 
 
 _DIGITS = "tf_robust.data.corner_digits"
@@ -180,3 +178,64 @@ def has_validation(name: str, data_dir: str | None = None, validation_fraction: 
 def held_out_fraction(name: str, validation_fraction: float) -> float:
     """Returns the fraction that `open_source` holds out for validation: of a data set without splits at least some."""
     return validation_fraction or (0.0 if has_splits(name) else _FRACTION_WITHOUT_SPLITS)
+
+
+def data_names() -> set[str]:
+    """Returns the names of the embedded data sets, and of those of TFDS as recorded."""
+    return {*(name for name, kind in DATA_KINDS.items() if kind.form == name), *_recorded()["names"]}
+
+
+def knows_all_data() -> bool:
+    """Returns whether the recorded names are those of the installed TFDS, and no program has added others."""
+    installed = importlib.metadata.version("tensorflow-datasets")
+    return "tensorflow_datasets" not in sys.modules and installed == _recorded()["version"]
+
+
+def data_of(name: str | os.PathLike) -> str:
+    """Returns the name of a data set: folder:DIR, csv:FILE or npz:FILE of a path that exists, unless it is the name of a known set."""
+    path, known = os.fspath(name), isinstance(name, str) and name in data_names()
+    existing = os.path.expanduser(path)
+    if not known and os.path.isdir(existing):
+        return f"folder:{path.rstrip(os.sep) or path}"
+    if known or not os.path.isfile(existing):
+        return path
+    suffix = os.path.splitext(path)[1]
+    return next((f"{key}:{path}" for key, kind in DATA_KINDS.items() if suffix and kind.suffix == suffix), path)
+
+
+def shift_data(name: str) -> str:
+    """Returns the data of target=shift=NAME, where a folder of images may stand without folder:."""
+    return f"folder:{name.rstrip(os.sep)}" if name.startswith((os.sep, ".", "~")) else data_of(name)
+
+
+def shift_name(data: str) -> str:
+    """Returns the name of a shifted data set in metrics: a TFDS name, or the last part of a path without its suffix."""
+    kind = kind_of(data)
+    if kind.has_path:
+        data = os.path.basename(os.path.normpath(data.partition(":")[2]))
+        data = os.path.splitext(data)[0] if kind.suffix else data
+    return re.sub(r"[^\w./-]+", "_", data)
+
+
+def check_shifts(names: Collection[str], kind: str = "shifts") -> None:
+    """Raises ValueError unless data sets have different names in metrics. kind: the argument that has the names, for messages."""
+    first: dict[str, str] = {}
+    for data in names:
+        name = shift_name(data)
+        if not name or name in first:
+            other = f" and {first[name]}, both {name!r}" if name else ""
+            raise ValueError(f"Expected {kind} with different names. Received: {data!r}{other}. Try: rename one of the folders or files")
+        first[name] = data
+
+
+@functools.cache
+def _recorded():
+    return json.loads(importlib.resources.files(__package__).joinpath(_FILE).read_text("utf-8"))
+
+
+if __name__ == "__main__":
+    import tensorflow_datasets as tfds
+
+    recorded = {"version": tfds.__version__, "names": tfds.list_builders(with_community_datasets=False)}
+    with open(str(importlib.resources.files(__package__).joinpath(_FILE)), "w", encoding="utf-8") as file:
+        file.write(json.dumps(recorded, indent=1) + "\n")

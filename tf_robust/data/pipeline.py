@@ -1,20 +1,29 @@
-"""The training pipeline: source -> order of an epoch -> batches -> float32 in [0, 1] -> augmentations -> views -> prefetch."""
+"""The training pipeline: source -> order of an epoch -> batches -> float32 in [0, 1] -> augmentations -> views -> prefetch.
 
+Batches can be prepared by other processes through tf.data service, one `Server` per address. With n servers each prepares every n-th batch
+and they are read in turn: batches and their order are those without servers.
+"""
+
+import contextlib
 import functools
 import os
+import socket
+import sys
+import threading
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
-from tf_robust.data import service
-from tf_robust.data.augment import clean
-from tf_robust.data.contrastive_views import min_crop_areas
-from tf_robust.data.dataset_views import FIRST_VIEW
+from tf_robust.data.augment import VIEWS, clean, min_crop_areas
 from tf_robust.data.source import Source
 from tf_robust.ops import image_ops, philox
+from tf_robust.utils.errors import unknown
 
 PARALLEL_CALLS = max(2, min(8, os.cpu_count() or 2))  # batches prepared in parallel
+FIRST_AUGMENTATION, FIRST_VIEW = 1000, 2000  # purposes of the draws of the first augmentation and of the first view
+_TIMEOUT = 5.0  # seconds to wait for a server's answer, and between two checks
+service = tf.data.experimental.service
 Augmentation: typing.TypeAlias = Callable[..., tf.Tensor]  # (images, seed) -> images
 
 
@@ -53,7 +62,7 @@ def training_batches(
         step: the first global step.
         augmentations: functions (images, seed) -> images, applied in this order.
         views: functions (images, seed) -> images; each makes one view of the augmented image.
-        servers: addresses of processes that prepare the batches (`data.service`); empty: this process.
+        servers: addresses of processes that prepare the batches (`data.pipeline.Server`); empty: this process.
 
     Returns:
         infinite Dataset of `Batch`
@@ -68,9 +77,13 @@ def training_batches(
 
     if not servers:
         return to_batches(examples)
-    return service.round_robin(
-        [service.from_server(server, to_batches(examples.shard(len(servers), number))) for number, server in enumerate(servers)]
-    ).with_options(_training_options())
+    shards = [to_batches(examples.shard(len(servers), number)) for number in range(len(servers))]
+    parts = [
+        shard.apply(service.distribute("parallel_epochs", f"grpc://{server}", compression=None)).prefetch(2)
+        for server, shard in zip(servers, shards, strict=True)
+    ]
+    in_turn = tf.data.Dataset.range(len(parts)).repeat()
+    return tf.data.Dataset.choose_from_datasets(parts, in_turn, stop_on_empty_dataset=True).with_options(_training_options())
 
 
 def first_batch(
@@ -108,7 +121,7 @@ def _steps(source, batch_size, seed, step, augmentations, views):
             return tf.ensure_shape(function(part, philox.fold(tf.stack([tf.constant(seed, tf.int64), step]), purpose)), shape)
 
         for position, augment in enumerate(augmentations):
-            inputs = [apply(augment, part, 1000 + position) for part in inputs]
+            inputs = [apply(augment, part, FIRST_AUGMENTATION + position) for part in inputs]
         outputs = tuple(apply(view, inputs[position if windows else 0], FIRST_VIEW + position) for position, view in enumerate(views))
         return Batch(outputs, labels, tf.fill([batch_size], step), positions)
 
@@ -117,11 +130,7 @@ def _steps(source, batch_size, seed, step, augmentations, views):
 
 
 def steps_per_epoch(source: Source, batch_size: int) -> int:
-    """Returns the number of full batches in an epoch.
-
-    Raises:
-        ValueError: the batch is empty, or larger than the data.
-    """
+    """Returns the number of full batches in an epoch; raises ValueError if the batch is empty or larger than the data."""
     if batch_size < 1:
         raise ValueError(f"Expected batch_size >= 1. Received: {batch_size}")
     if batch_size > len(source):
@@ -148,3 +157,121 @@ def _training_options():
     options = _untuned()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return options
+
+
+def views(
+    dataset: tf.data.Dataset, views: Sequence[str | Augmentation], *, seed: int = 0, input_range: Sequence[float] = (0.0, 1.0)
+) -> tf.data.Dataset:
+    """Makes the views of a training method in a dataset instead of in the training step, in parallel to it.
+
+    The views of step s are those that the method with the same seed makes in its step s, on one device. To draw anew in every
+    epoch, the dataset is repeated without end: `fit` needs `steps_per_epoch`.
+
+        views = tfr.data.views(dataset, model.views, seed=model.seed, input_range=model.input_range)
+        model.fit(views, epochs=10, steps_per_epoch=len(dataset))
+
+    Args:
+        dataset: batches of (images, labels) or (images, labels, sample weights).
+        views: names of views (`data.augment.VIEWS`) or functions (images, seed) -> images, of images in [0, 1].
+        seed: int, of the method.
+        input_range: (low, high) of the images, in and out.
+
+    Returns:
+        tf.data.Dataset of ((view 1, view 2, ...), labels[, sample weights]); views are float32 in `input_range`.
+
+    Raises:
+        ValueError: an unknown view, or a dataset that is not of batches of images and labels.
+        tf.errors.InvalidArgumentError: in iteration, images outside `input_range`.
+    """
+    spec, functions = dataset.element_spec, view_functions(views)
+    if not isinstance(spec, tuple) or len(spec) not in (2, 3) or getattr(spec[0], "shape", tf.TensorShape([])).rank != 4:
+        raise ValueError(f"Expected a dataset of batches (images [N, H, W, C], labels[, sample weights]). Received: {spec}")
+    low, high = (float(value) for value in input_range)
+    if spec[0].dtype.is_integer and (low, high) == (0.0, 1.0):
+        raise ValueError(f"Expected float images in [0, 1]. Received: {spec[0].dtype.name}. Try: input_range=(0, 255)")
+
+    def make(step, batch):
+        images, *rest = batch
+        made = views_of(image_ops.unit_images(images, (low, high)), functions, tf.stack([tf.constant(seed, tf.int64), step]))
+        return tuple(view * (high - low) + low for view in made), *rest
+
+    return dataset.repeat().enumerate().map(make, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(2)
+
+
+def views_of(images: tf.Tensor, functions: Sequence[Augmentation], seed: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """Returns the views of images, float32 [N, H, W, C] in [0, 1]. functions: one for each view; seed: int64 [2], of the step."""
+    return tuple(
+        tf.ensure_shape(view(images, philox.fold(seed, FIRST_VIEW + number)), images.shape) for number, view in enumerate(functions)
+    )
+
+
+def view_functions(views: Sequence[str | Augmentation]) -> list[Augmentation]:
+    """Returns the functions of views given by name or as functions."""
+    for view in views:
+        if not callable(view) and view not in VIEWS:
+            raise unknown("view", view, VIEWS)
+    return [VIEWS[view] if isinstance(view, str) else view for view in views]
+
+
+class Server:
+    """Prepares batches for clients, as long as the object lives.
+
+    Args:
+        address: HOST:PORT, under which clients can reach this machine.
+
+    Raises:
+        ValueError: not a valid address, or its port is in use.
+    """
+
+    def __init__(self, address: str) -> None:
+        host, port = parse_address(address)
+        with socket.socket() as probe:  # the server itself would silently share a port that is in use
+            try:
+                probe.bind(("", port))
+            except OSError as error:
+                raise ValueError(f"Expected a free port of this machine. Received: {address} ({error})") from error
+        self._dispatcher = service.DispatchServer(service.DispatcherConfig(port=port))
+        config = service.WorkerConfig(dispatcher_address=f"localhost:{port}", worker_address=f"{host}:%port%")
+        self._worker = service.WorkerServer(config)
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Returns (host, port) of HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 2**16:
+        raise ValueError(f"Expected data_service=HOST:PORT, or several separated by commas. Received: {address!r}")
+    return host, int(port)
+
+
+def check_servers(addresses: Sequence[str]) -> None:
+    """Raises ConnectionError unless all servers answer."""
+    for address in addresses:
+        try:
+            socket.create_connection(parse_address(address), timeout=_TIMEOUT).close()
+        except OSError as error:
+            raise ConnectionError(
+                f"{address} does not answer ({error}). Try: restart its server, tf-robust serve --data_service={address}, and repeat this "
+                "command, or omit --data_service: training resumes from the last checkpoint"
+            ) from error
+
+
+@contextlib.contextmanager
+def watched_servers(addresses: Sequence[str]) -> Iterator[None]:
+    """Context in which a server that does not answer ends the process with a message; TensorFlow would wait for an hour."""
+    check_servers(addresses)
+    closed = threading.Event()
+
+    def watch():
+        while not closed.wait(_TIMEOUT):
+            try:
+                check_servers(addresses)
+            except ConnectionError as error:
+                print(f"Error: {error}", file=sys.stderr, flush=True)
+                os._exit(1)  # the main thread blocks inside TensorFlow, where no exception reaches it
+
+    if addresses:
+        threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        closed.set()

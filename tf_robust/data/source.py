@@ -1,4 +1,7 @@
-"""One split of a data set: its size, its classes, and its batches in a fixed order or in the order of an epoch."""
+"""One split of a data set, `Source`: its size, its classes, and its batches in a fixed order or in the order of an epoch.
+
+`Fit` resizes images to the height and width of a source.
+"""
 
 import contextlib
 import dataclasses
@@ -11,15 +14,73 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tf_robust.data.fitting import Fit
-from tf_robust.ops import philox
+from tf_robust.ops import image_ops, philox
+from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import path_text
 
 PARALLEL_READS = max(2, os.cpu_count() or 2)  # images
 _RANGE_BATCH = 64  # images decoded at once by `read_range`
 _BALANCED = 1  # purpose of the draws of `balanced_order`
+FITS = ("crop", "stretch", "pad")
+USUAL_SIZE = (224, 224)  # default for images of many sizes
+_MARGIN = 256 / 224  # ImageNet's evaluation protocol: the shorter side becomes 256, of which 224 are kept
 
 Arrays: typing.TypeAlias = tuple[np.ndarray, np.ndarray]  # uint8 [N, H, W, C], int64 [N]
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """Resizes one image [h, w, C] of any size, or a batch [N, h, w, C], to float32 [..., height, width, C]: bilinear, antialiased.
+
+    Attributes:
+        height, width: of the result, in pixels.
+        how: `crop` covers the result and crops the center; `stretch` ignores the aspect ratio; `pad` fits the image inside, at the
+            center, on black.
+        varying: the images have many sizes. `crop` then follows ImageNet's protocol: an image first covers 8/7 of the height and
+            width, and training crops random windows instead.
+    """
+
+    height: int
+    width: int
+    how: str = "crop"
+    varying: bool = False
+
+    def __post_init__(self) -> None:
+        if self.how not in FITS:
+            raise unknown("image_fit", self.how, FITS)
+
+    @property
+    def random_windows(self) -> bool:
+        """Whether training crops random windows of the images."""
+        return self.varying and self.how == "crop"
+
+    def __call__(self, images: tf.Tensor) -> tf.Tensor:
+        channels, target = images.shape[-1], tf.constant([self.height, self.width], tf.float32)
+        shape = tf.cast(tf.shape(images)[-3:-1], tf.float32)
+        if self.how == "stretch":
+            scaled = tf.constant([self.height, self.width])
+        elif self.how == "pad":
+            side = tf.argmax(shape / target)
+            scaled = tf.maximum(1, tf.cast(tf.round(shape * (target[side] / shape[side])), tf.int32))
+        else:
+            side = tf.argmin(shape / target)
+            scaled = tf.cast(tf.round(shape * (target[side] * (_MARGIN if self.varying else 1.0)) / shape[side]), tf.int32)
+        images = tf.image.resize_with_crop_or_pad(image_ops.resize(images, scaled[0], scaled[1]), self.height, self.width)
+        return tf.ensure_shape(images, [*images.shape[:-3], self.height, self.width, channels])
+
+    def levels(self, images: tf.Tensor) -> tf.Tensor:
+        """Applies the fit to uint8 images in 0..255; the result is rounded to uint8."""
+        return tf.cast(tf.round(tf.clip_by_value(self(images), 0, 255)), tf.uint8)
+
+    def __str__(self) -> str:
+        size = f"{self.height}x{self.width}"
+        if self.how == "stretch":
+            return f"resized to {size}, whatever the aspect ratio"
+        if self.how == "pad":
+            return f"resized to fit inside {size}, padded with black"
+        if not self.varying:
+            return f"resized to cover {size}, center-cropped"
+        return f"resized to cover {round(self.height * _MARGIN)}x{round(self.width * _MARGIN)}, center-cropped to {size}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +99,7 @@ class Source:
             these columns, of which a model may have more than `num_classes`; None: labels are not mapped.
         fit: how images of other sizes are resized to `image_shape`; None: they have that size and are unchanged.
         columns: {name: text [N] of each example of the full set}, further columns of a table of images; None: none.
-        label_set: published set of classes of the labels, one of `class_mask.LABEL_SETS`; empty: not declared.
+        label_set: published set of classes of the labels, one of `configs.data.LABEL_SETS`; empty: not declared.
         balanced: whether an epoch draws every class equally often (`subsets.balanced`).
         superset: the source of which this is a subset, or a function that reads it; None: it is complete.
 
@@ -57,14 +118,15 @@ class Source:
     class_names: tuple[str, ...]
     image_shape: tuple[int, ...]
     size: int
-    kept: np.ndarray | None = dataclasses.field(default=None, kw_only=True)
-    class_mask: tuple[int, ...] | None = dataclasses.field(default=None, kw_only=True)
-    label_columns: tuple[int, ...] | None = dataclasses.field(default=None, kw_only=True)
-    fit: Fit | None = dataclasses.field(default=None, kw_only=True)
-    label_set: str = dataclasses.field(default="", kw_only=True)
-    balanced: bool = dataclasses.field(default=False, kw_only=True)
-    columns: Mapping[str, np.ndarray] | None = dataclasses.field(default=None, kw_only=True)
-    superset: "Source | Callable[[], Source] | None" = dataclasses.field(default=None, kw_only=True, compare=False, repr=False)
+    _: dataclasses.KW_ONLY
+    kept: np.ndarray | None = None
+    class_mask: tuple[int, ...] | None = None
+    label_columns: tuple[int, ...] | None = None
+    fit: Fit | None = None
+    label_set: str = ""
+    balanced: bool = False
+    columns: Mapping[str, np.ndarray] | None = None
+    superset: "Source | Callable[[], Source] | None" = dataclasses.field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
         return self.size
@@ -80,10 +142,15 @@ class Source:
     @property
     def complete(self) -> "Source":
         """The complete source of which this is a part; itself if it is complete."""
-        source: Source = self
-        while source.superset is not None:
-            source = source.superset() if callable(source.superset) else source.superset
+        *_, source = self._with_supersets()
         return source
+
+    def _with_supersets(self):
+        """Yields this source, the source of which it is a subset, and so on."""
+        source: Source | None = self
+        while source is not None:
+            yield source
+            source = source.superset() if callable(source.superset) else source.superset
 
     @property
     def labels(self) -> Sequence[int] | np.ndarray | None:
@@ -141,35 +208,21 @@ class Source:
 
     def fingerprints(self) -> Iterator[str]:
         """Yields the fingerprint of this source, and of each source of which it is a subset, with images of its size."""
-        source: Source | None = self
-        while source is not None:
+        for source in self._with_supersets():
             yield dataclasses.replace(source, image_shape=self.image_shape, fit=self.fit).fingerprint()
-            source = source.superset() if callable(source.superset) else source.superset
 
     def epoch(
         self, seed: int, epoch: int | tf.Tensor, batch_size: int, skip_batches: int | tf.Tensor = 0, windows: Sequence[float] = ()
     ) -> tf.data.Dataset:
-        """Returns the full batches of an epoch, in an order that is a pure function of (seed, epoch).
+        """Returns the full batches of an epoch but the first `skip_batches`, in an order that is a pure function of (seed, epoch).
 
-        Args:
-            seed: int.
-            epoch: int, or int64 tensor.
-            batch_size: examples in a batch.
-            skip_batches: int, or int64 tensor: number of batches to skip.
-            windows: for a source with `cuts_windows`, the smallest fraction of an image's area for each view's own window: images
-                are then [B, len(windows), H, W, C].
-
-        Returns:
-            Dataset of (uint8 [B, H, W, C], int64 [B] labels, int64 [B] positions in the fixed order)
+        Batches are (uint8 [B, H, W, C], int64 [B] labels, int64 [B] positions in the fixed order). windows: for a source with
+        `cuts_windows`, the smallest fraction of an image's area for each view's own window; images are then [B, len(windows), H, W, C].
         """
         raise NotImplementedError
 
     def subset(self, indices: np.ndarray) -> typing.Self:
-        """Returns the examples at these positions of the fixed order, int [M].
-
-        Raises:
-            ValueError: the source is read as a stream.
-        """
+        """Returns the examples at these positions of the fixed order, int [M]; raises ValueError if the source is read as a stream."""
         raise ValueError(f"Expected a data set that supports subsets. Received: {self.name}, which is read as a stream")
 
     def part(self, first: int, last: int) -> typing.Self:
@@ -182,6 +235,8 @@ class Source:
 
     def read_range(self, first: int, last: int) -> Arrays:
         """Returns the examples `first`..`last` - 1 of the fixed order: (uint8 [n, H, W, C], int64 labels [n])."""
+        if self.random_access:
+            return collect(self.subset(np.arange(first, last)).ordered(_RANGE_BATCH))
         return collect(self.ordered(1).skip(first).take(last - first))
 
 
@@ -196,8 +251,8 @@ class ArraySource(Source):
 
     in_memory = random_access = True
 
-    images: np.ndarray = None  # fields after optional ones need a default
-    labels: np.ndarray = None
+    images: np.ndarray
+    labels: np.ndarray = None  # hides the property of `Source`
 
     @classmethod
     def of(cls, name: str, split: str, images: np.ndarray, labels: np.ndarray, class_names: Iterable[str]) -> typing.Self:
@@ -244,9 +299,7 @@ class ArraySource(Source):
         )
 
     def read_range(self, first: int, last: int) -> Arrays:
-        if self.fit is None:
-            return self.images[first:last], self.labels[first:last]
-        return read_subset(self, first, last)
+        return (self.images[first:last], self.labels[first:last]) if self.fit is None else super().read_range(first, last)
 
     def fingerprint(self) -> str:
         return digest(self.images, self.labels, self._changed())
@@ -256,11 +309,6 @@ def collect(batches: tf.data.Dataset) -> Arrays:
     """Returns the concatenated batches of a Dataset of (images, labels)."""
     images, labels = zip(*batches.as_numpy_iterator())
     return np.concatenate(images), np.concatenate(labels)
-
-
-def read_subset(source: Source, first: int, last: int) -> Arrays:
-    """Implements `Source.read_range` for sources with random access."""
-    return collect(source.subset(np.arange(first, last)).ordered(_RANGE_BATCH))
 
 
 def digest(*parts: str | np.ndarray) -> str:
@@ -280,17 +328,8 @@ def balanced_order(labels: np.ndarray, seed: int, epoch: int | tf.Tensor) -> tf.
     """Returns the examples of an epoch in which each of C classes occurs N / C times (rounded up or down), in a random order.
 
     Of a class with fewer examples each occurs several times, one time more or less than another; of a class with more, a random
-    part occurs once. A pure function of (seed, epoch).
-
-    Args:
-        labels: int [N].
-        seed: int.
-        epoch: int, or int64 tensor.
-
-    Returns:
-        int [N], positions of the labels
+    part occurs once. A pure function of (seed, epoch). labels: int [N]; returns int [N], their positions.
     """
-    labels = np.asarray(labels)
     classes, counts = np.unique(labels, return_counts=True)
     of_class, starts = -(-len(labels) // len(classes)), np.cumsum(counts) - counts
     shuffled = epoch_order(len(labels), seed, epoch)

@@ -1,21 +1,26 @@
-"""Data sets by name: `load(name, split, data_dir)` returns (uint8 [H, W, C], int64 label) in a fixed order.
+"""Opens data sets: by name, those of a run, and shifted ones.
 
-`open_source` returns the same examples as a `Source`, which knows its size and classes and can be read epoch by epoch in
-an order that is a pure function of (seed, epoch). Names are those of `kinds.DATA_KINDS`. Splits: train, validation, test; of a set
-without splits also all, and the three are parts of it.
+Names are those of `kinds.DATA_KINDS`. Splits are train, validation and test; of a set without splits also all, of which the three are
+parts.
 """
 
+import dataclasses
+import difflib
+import os
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from tf_robust.configs import DataConfig
+from tf_robust.data import class_mask, folders
 from tf_robust.data.arrays import WHOLE
-from tf_robust.data.fitting import FITS
-from tf_robust.data.kinds import ReadOptions, held_out_fraction, kind_of
-from tf_robust.data.source import Source, digest
-from tf_robust.data.subsets import split_train_val_test, stratified_subset
+from tf_robust.data.kinds import ReadOptions, has_splits, held_out_fraction, kind_of, shift_name
+from tf_robust.data.source import FITS, Source, digest
+from tf_robust.data.subsets import labelled_fraction, split_train_val_test, stratified_subset
 from tf_robust.utils.errors import unknown
+from tf_robust.utils.files import path_text
+from tf_robust.utils.progress import print_note
 
 SPLITS = ("train", "validation", "test")
 
@@ -42,7 +47,7 @@ def open_source(
         data_dir: directory of the TFDS sets; None: the default of TFDS (~/tensorflow_datasets).
         image_size: side in pixels to which all images are resized; 0: `default_size` for image files and images of varying size,
             else their own.
-        image_fit: `crop`, `stretch` or `pad`: how images of another size are resized; see `fitting.Fit`.
+        image_fit: `crop`, `stretch` or `pad`: how images of another size are resized; see `source.Fit`.
         default_size: (height, width), such as that of a model's input; empty: the size of image files that all have one, else 224x224.
         validation_fraction: fraction of the training set held out as `validation` if the set has no validation split
             of its own; stratified, fixed.
@@ -102,3 +107,219 @@ def describe_division(name: str, **options) -> dict:
     """Returns what determines the splits of a data set without splits, for JSON. Arguments as in `open_source`."""
     labels = open_source(name, WHOLE, **options).read_labels()
     return {"images": len(labels), "labels": digest(np.asarray(labels, np.int64))}
+
+
+def open_split(
+    config: DataConfig,
+    split: str,
+    examples: int,
+    *,
+    seed: int,
+    model_size: tuple[int, int] | tuple[()],
+    num_classes: int = 0,
+    images: Source | None = None,
+    mapped: bool = True,
+) -> Source:
+    """Returns one split of the data of a run.
+
+    Args:
+        config: names the data.
+        split: train, validation or test.
+        examples: number of examples of validation and test, stratified; 0: all. `config.train_examples` is that of train.
+        seed: selects the labeled fraction of train.
+        model_size: (height, width) of the images that an evaluated model takes; empty: not known.
+        num_classes: of the evaluated model; 0: not known.
+        images: all images, in memory; None: those that `config.data` names.
+        mapped: whether labels are columns of the model's output (`map_labels`), or still the classes in the order of the data.
+    """
+    source = open_source(
+        config.data if images is None else images,
+        split,
+        config.data_dir or None,
+        image_size=config.image_size,
+        image_fit=config.image_fit,
+        default_size=model_size,
+        examples=config.train_examples if split == "train" else examples,
+        validation_fraction=config.validation_fraction,
+        download=config.download,
+        data_range=config.data_range,
+        num_classes=num_classes,
+    )
+    if images is None and os.path.isdir(config.data):
+        print_note(f"{config.data} is the data set of this name, not the folder. Try: data=folder:{config.data}")
+    if source.fit:
+        windows = source.varying_size and split == "train"
+        hint = "; in training, random windows of them are resized." if windows else ". image_size and image_fit change that."
+        print_note(f"images of {config.data} ({split}) are {source.fit}{_enlargement(source)}{hint}")
+    if images is None and kind_of(config.data).class_folders:
+        _note_missing_images(source, config.data)
+    if split == "train":
+        source = labelled_fraction(source, config.label_fraction, seed)
+    return map_labels(config, source, num_classes) if mapped else source
+
+
+def _enlargement(source):
+    """`, enlarged by a factor of about 4.7 (median 48x48)` of image files that are much smaller than the images of the model."""
+    size = folders.median_size(source.paths) if source.paths is not None else None
+    factor = max(source.fit.height / size[0], source.fit.width / size[1]) if size else 1.0
+    return f", enlarged by a factor of about {factor:.1f} (median size {size[0]}x{size[1]})" if factor >= 2 else ""
+
+
+def _note_missing_images(source, name):
+    """Notes image files that are not read, and class folders without images."""
+    if unread := folders.unread_images(source.paths or ()):
+        example = path_text(unread[0])
+        print_note(f"{len(unread)} images of {name} are not read, such as {example}. Try: PNG or JPEG files in the class folders.")
+    if (absent := np.setdiff1d(range(source.num_classes), source.complete.read_labels())).size:
+        print_note(
+            f"{absent.size} of the {source.num_classes} classes of {name} have no images ({source.split}), such as "
+            f"{source.class_names[absent[0]]!r}: they stay classes, so that those after them keep their numbers."
+        )
+
+
+def map_labels(config: DataConfig, source: Source, num_classes: int = 0) -> Source:
+    """Returns a source whose labels are columns of the model's output, by the label map, the label set or the WordNet ids of its classes.
+
+    Subsets are drawn before: which images they have does not depend on the order of a model's classes. num_classes: of the model; 0: not
+    known.
+    """
+    mapped = source
+    if config.label_map:
+        mapped = class_mask.relabel(source, class_mask.read_label_map(config.label_map), num_classes or None)
+    label_set = config.label_set or class_mask.implied_label_set(mapped, num_classes)
+    if label_set and not config.label_set:
+        print_note(f"label_set={label_set}: the classes of {source.name} are named by ImageNet's WordNet ids.")
+    mapped = class_mask.masked(class_mask.declared(mapped, label_set))
+    if config.classes == "all" or mapped.class_mask:
+        return mapped
+    mask = class_mask.present_columns(source, mapped.label_columns)
+    return mapped if len(mask) == num_classes else dataclasses.replace(mapped, class_mask=mask)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shift:
+    """A shifted data set and the columns of a classifier that its classes have.
+
+    Attributes:
+        name: in the names of metrics.
+        source: the images; its labels number its own classes.
+        columns: column of the classifier's output for each class of the source.
+        class_mask: the columns that compete; None: all.
+    """
+
+    name: str
+    source: Source
+    columns: tuple[int, ...]
+    class_mask: tuple[int, ...] | None
+
+    def card(self) -> dict:
+        """Returns what metrics on this set depend on, for JSON."""
+        return {
+            "num_images": len(self.source),
+            "fingerprint": self.source.fingerprint(),
+            "image_shape": list(self.source.image_shape),
+            "class_mask": f"{len(self.class_mask)} classes" if self.class_mask else "none",
+            **({} if self.columns == tuple(range(len(self.columns))) else {"columns": list(self.columns)}),
+            **({"image_fit": str(self.source.fit)} if self.source.fit else {}),
+        }
+
+
+def open_shift(config: DataConfig, name: str, original: Source, *, subset: int = 0, images: Source | None = None) -> Shift:
+    """Returns a shifted data set, as `matched`: its test images, or all of them if it has no splits.
+
+    images: its images, in memory; None: those that `name` names.
+    """
+    source = _open_further(config, name, original, images, original.num_classes)
+    shift = matched(source, original, name=shift_name(name), subset=subset, image_fit=config.image_fit, present=config.classes == "present")
+    if shift.source.fit:
+        print_note(f"images of {name} are {shift.source.fit}.")
+    missing = missing_classes(shift, original) if shift.class_mask is None or original.class_mask else []
+    if missing:
+        print_note(
+            f"{name} has no images of {len(missing)} of the classes of {original.name}, such as {missing[0]!r}: "
+            "the accuracies on the two are those of different classes."
+        )
+    return shift
+
+
+def open_other(config: DataConfig, name: str, original: Source, *, subset: int = 0, images: Source | None = None) -> Source:
+    """Returns a data set of other classes: its test images, or all of them if it has no splits. Arguments as in `open_shift`."""
+    source = with_size_of(_open_further(config, name, original, images, 0), original, config.image_fit)
+    if source.fit:
+        print_note(f"images of {name} are {source.fit}.")
+    return stratified_subset(source, subset) if subset else source
+
+
+def _open_further(config, name, original, images, num_classes):
+    return open_source(
+        name if images is None else images,
+        "test" if images is None and has_splits(name) else WHOLE,
+        config.data_dir or None,
+        image_fit=config.image_fit,
+        default_size=original.image_shape[:2],
+        download=config.download,
+        data_range=config.data_range if images is None and kind_of(name).has_range else "",
+        num_classes=num_classes,
+    )
+
+
+def matched(source: Source, original: Source, *, name: str, subset: int = 0, image_fit: str = "crop", present: bool = False) -> Shift:
+    """Returns a shifted data set with the image size of the original one and with its classes, or some of them.
+
+    Classes correspond by their names; by their numbers where one of the two sets only has numbers; of a classifier of ImageNet's 1,000
+    classes also by their WordNet ids. Raises ValueError for a class that the original does not have, or another number of channels.
+
+    Args:
+        source: the shifted images.
+        original: the images that the model is evaluated on; its classes are the columns of the model's output.
+        name: of the shift, as `shift_name` returns it.
+        subset: largest number of images, a fixed stratified subset; 0: all.
+        image_fit: how images of another size are resized, as in `open_source`.
+        present: whether only the classes present in the original compete or, where it has all, those present in the shifted set.
+    """
+    source = with_size_of(source, original, image_fit)
+    columns = _columns(source, original)
+    mask = class_mask.protocol_mask(source.name) if original.num_classes == class_mask.IMAGENET_CLASSES else None
+    if mask is None and original.class_mask and {*columns} <= {*original.class_mask}:
+        mask = original.class_mask
+    elif mask is None and present:
+        mask = class_mask.present_columns(source, columns)
+    return Shift(name, stratified_subset(source, subset) if subset else source, columns, mask)
+
+
+def missing_classes(shift: Shift, original: Source) -> list[str]:
+    """Returns the names of the original's classes that have images there and none in the shifted set; none if either is a stream."""
+    if not (shift.source.random_access and original.random_access):
+        return []
+    present = {shift.columns[label] for label in np.unique(shift.source.read_labels())}
+    return [original.class_names[column] for column in np.unique(original.read_labels()) if column not in present]
+
+
+def with_size_of(source: Source, original: Source, image_fit: str = "crop") -> Source:
+    """Returns a source with the image size of another one; raises ValueError for another number of channels."""
+    if source.image_shape[2] != original.image_shape[2]:
+        raise ValueError(
+            f"Expected images with {original.image_shape[2]} channels, as {original.name} has them. Received: {source.name} with "
+            f"{source.image_shape[2]}. Channels are neither repeated nor averaged automatically. Try: npz:FILE of converted images"
+        )
+    return source.resized(original.image_shape[:2], image_fit)
+
+
+def _columns(source, original):
+    """The column of the original's classes for each class of a shifted set."""
+    names, known = source.class_names, original.class_names
+    column_of = {name: column for column, name in enumerate(known)}
+    numbers = tuple(map(str, range(len(names))))
+    if {*names} <= {*known}:
+        return tuple(column_of[name] for name in names)
+    if len(names) == len(known) and numbers in (names, known):
+        return tuple(range(len(names)))
+    if original.label_set == "imagenet" and {*names} <= class_mask.columns_of_imagenet().keys():
+        return tuple(class_mask.columns_of_imagenet()[name] for name in names)
+    missing = [name for name in names if name not in column_of]
+    nearest = difflib.get_close_matches(missing[0], known, n=1, cutoff=0.7)
+    raise ValueError(
+        f"Expected in {source.name} classes of {original.name}: {', '.join(known[:5])}{', ...' if len(known) > 5 else ''} "
+        f"({len(known)}). Received: {len(missing)} unknown: {', '.join(map(repr, missing[:3]))}{', ...' if len(missing) > 3 else ''}."
+        f"{f' Did you mean {nearest[0]!r}?' if nearest else ' Try: class folders of the same names'}"
+    )

@@ -1,23 +1,21 @@
-"""Stratified subsets of a source: fixed, nested, the same for every method."""
+"""Parts of a source: stratified, nested, the same for every method. And two sources in one common order."""
 
 import dataclasses
+import typing
+from collections.abc import Sequence
 
 import numpy as np
+import tensorflow as tf
 
-from tf_robust.data.source import Source
+from tf_robust.data.source import Source, digest
 
 SUBSET_SEED = 20210101  # fixed: every method sees the same subset
 
 
 def stratified_order(labels: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Returns an order in which every prefix has the class frequencies of the set: subsets are stratified and nested.
+    """Returns an order, int [N], in which every prefix has the class frequencies of labels [N]: subsets are stratified and nested.
 
-    Args:
-        labels: int [N].
-        seed: selects one of many such orders; each is the same for every method.
-
-    Returns:
-        int [N]
+    `seed` selects one of many such orders; each is the same for every method.
     """
     random = np.random.RandomState(SUBSET_SEED + seed)
     position = np.empty(len(labels))
@@ -28,26 +26,16 @@ def stratified_order(labels: np.ndarray, seed: int = 0) -> np.ndarray:
 
 
 def stratified_parts(labels: np.ndarray, count: int) -> list[np.ndarray]:
-    """Returns positions of the images in `count` parts of equal size: of every class each part has as many, one more or one less.
-
-    Args:
-        labels: int [N].
-        count: number of parts.
-
-    Returns:
-        `count` arrays, int [N / count] rounded up or down, sorted
-    """
+    """Returns sorted positions of labels [N] in `count` parts of equal size: of every class each has as many, one more or one less."""
     random = np.random.RandomState(SUBSET_SEED)
     by_class = np.lexsort([random.permutation(len(labels)), labels])  # class by class, each in a random order
     return [np.sort(by_class[first::count]) for first in range(count)]
 
 
 def stratified_subset(source: Source, count: int) -> Source:
-    """Returns `count` examples of a source in its order; such subsets are stratified and nested.
-
-    Raises:
-        ValueError: the source is read as a stream.
-    """
+    """Returns `count` examples of a source in its order, or all of at most as many; such subsets are stratified and nested."""
+    if count >= len(source):
+        return source
     if not source.random_access:
         raise ValueError(
             f"Expected a data set that supports subsets. Received: {source.name}, which is read as a stream, for {count} examples"
@@ -58,13 +46,7 @@ def stratified_subset(source: Source, count: int) -> Source:
 def labelled_fraction(source: Source, fraction: float, seed: int) -> Source:
     """Returns the part of a training set whose labels are known: stratified, and nested in that of a larger fraction.
 
-    Args:
-        source: a `Source` with random access.
-        fraction: in (0, 1], of the examples, rounded.
-        seed: int, selects the part.
-
-    Raises:
-        ValueError: a class would be left without examples, or the set is read as a stream.
+    fraction: in (0, 1], of the examples, rounded; every class must keep some. seed: int, selects the part.
     """
     if not 0 < fraction <= 1:
         raise ValueError(f"Expected label_fraction in (0, 1]. Received: {fraction}")
@@ -74,21 +56,17 @@ def labelled_fraction(source: Source, fraction: float, seed: int) -> Source:
         raise ValueError(f"Expected label_fraction=1 for {source.name}, which is read as a stream. Received: {fraction}")
     labels, count = np.asarray(source.labels), round(fraction * len(source))
     kept = np.sort(stratified_order(labels, seed)[:count])
-    missing = sorted(set(np.unique(labels)) - set(labels[kept]))
-    if missing:
+    missing = np.setdiff1d(labels, labels[kept])
+    if missing.size:
         raise ValueError(
             f"Expected a label_fraction that leaves examples of every class. Received: {fraction}, {count} examples, "
-            f"none of {len(missing)} classes, the first {source.class_names[missing[0]]!r}"
+            f"none of {missing.size} classes, the first {source.class_names[missing[0]]!r}"
         )
     return source.subset(kept)
 
 
 def balanced(source: Source) -> Source:
-    """Returns a training set of which an epoch draws every class equally often; an epoch has as many examples as before.
-
-    Raises:
-        ValueError: the set is read as a stream.
-    """
+    """Returns a training set of which an epoch draws every class equally often; an epoch has as many examples as before."""
     if not source.random_access:
         raise ValueError(
             f"Expected sampling=shuffled for {source.name}, which is read as a stream. Received: balanced. Try: class_weights=balanced"
@@ -99,13 +77,8 @@ def balanced(source: Source) -> Source:
 def class_weights(text: str, source: Source) -> tuple[float, ...] | None:
     """Returns the weight of each class, or None for empty text.
 
-    Args:
-        text: numbers W,W,... for the classes in their order; or balanced: N / (C n_c), as in scikit-learn, for n_c of N examples in
-            one of the C classes that occur.
-        source: the training set.
-
-    Raises:
-        ValueError: the text is neither, or has not one number per class.
+    text: numbers W,W,... for the classes in their order; or balanced: N / (C n_c), as in scikit-learn, for n_c of N examples in one of the
+    C classes that occur.
     """
     if not text:
         return None
@@ -126,13 +99,7 @@ def class_weights(text: str, source: Source) -> tuple[float, ...] | None:
 def split_train_val_test(source: Source, split: str, fraction: float) -> Source:
     """Returns a split of a data set without splits: `fraction` of the images for test and as many for validation, the rest for training.
 
-    Args:
-        source: all images.
-        split: `test`, `validation`, `train`, or `all`: the images that are not in `validation`.
-        fraction: in (0, 0.5), of the images.
-
-    Raises:
-        ValueError: no image is left for training.
+    split: `test`, `validation`, `train`, or `all`: the images that are not in `validation`.
     """
     order = stratified_order(np.asarray(source.labels))
     count = max(1, round(fraction * len(order)))
@@ -147,11 +114,7 @@ def split_train_val_test(source: Source, split: str, fraction: float) -> Source:
 
 
 def without_validation(source: Source, split: str, fraction: float) -> Source:
-    """Returns a training set without its validation fraction (split `train`), or that fraction (split `validation`).
-
-    Raises:
-        ValueError: no image is left for training or for validation.
-    """
+    """Returns a training set without its validation fraction (split `train`), or that fraction (split `validation`)."""
     return source.subset(held_out_positions(np.asarray(source.labels), split, fraction, source.name))
 
 
@@ -167,3 +130,69 @@ def held_out_positions(labels: np.ndarray, split: str, fraction: float, name: st
     if count == len(order):
         raise ValueError(f"Expected a validation_fraction that leaves images to train on. Received: {fraction} of {count}")
     return np.sort(order[:count] if split == "validation" else order[count:])
+
+
+@dataclasses.dataclass(frozen=True)
+class JoinedSource(Source):
+    """The images of one source, then those of another; an epoch draws both in one random order. It is read as a stream.
+
+    Attributes:
+        first: has the classes.
+        second: images of the same shape.
+        second_labels: class of `first` for each class of `second`.
+    """
+
+    first: Source
+    second: Source
+    second_labels: tuple[int, ...]
+
+    @classmethod
+    def of(cls, first: Source, second: Source, second_labels: Sequence[int]) -> typing.Self:
+        """Returns the joined source; raises ValueError for images of different shapes."""
+        if first.image_shape != second.image_shape:
+            raise ValueError(
+                f"Expected images of {first.name} and {second.name} of one shape. Received: {first.image_shape}, {second.image_shape}"
+            )
+        mask = first.class_mask
+        return cls(
+            f"{first.name} and {second.name}",
+            first.split,
+            first.class_names,
+            first.image_shape,
+            len(first) + len(second),
+            first,
+            second,
+            tuple(second_labels),
+            class_mask=mask and tuple(sorted({*mask, *second_labels})),
+            label_columns=first.label_columns,
+            label_set=first.label_set,
+        )
+
+    @property
+    def cuts_windows(self) -> bool:
+        return self.first.cuts_windows and self.second.cuts_windows
+
+    def ordered(self, batch_size: int) -> tf.data.Dataset:
+        second = self.second.ordered(batch_size).map(lambda images, labels: (images, self._mapped(labels)))
+        return self.first.ordered(batch_size).concatenate(second).unbatch().batch(batch_size)
+
+    def _mapped(self, labels):
+        return tf.gather(tf.constant(self.second_labels, tf.int64), labels)
+
+    def epoch(
+        self, seed: int, epoch: int | tf.Tensor, batch_size: int, skip_batches: int | tf.Tensor = 0, windows: Sequence[float] = ()
+    ) -> tf.data.Dataset:
+        def renumbered(images, labels, positions):
+            return images, self._mapped(labels), positions + len(self.first)
+
+        first = self.first.epoch(seed, epoch, 1, 0, windows).unbatch()
+        second = self.second.epoch(seed, epoch, 1, 0, windows).map(renumbered).unbatch()
+        is_second = tf.cast(self.epoch_order(seed, epoch) >= len(self.first), tf.int64)
+        chosen = tf.data.Dataset.choose_from_datasets([first, second], tf.data.Dataset.from_tensor_slices(is_second))
+        return chosen.batch(batch_size, drop_remainder=True).skip(tf.cast(skip_batches, tf.int64))
+
+    def read_labels(self) -> np.ndarray:
+        return np.concatenate([self.first.read_labels(), np.take(self.second_labels, self.second.read_labels())])
+
+    def fingerprint(self) -> str:
+        return digest(self.first.fingerprint(), self.second.fingerprint(), str(self.second_labels))

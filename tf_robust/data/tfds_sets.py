@@ -14,9 +14,8 @@ import tensorflow as tf
 from google.protobuf import json_format
 
 from tf_robust.data.class_mask import label_set_of
-from tf_robust.data.fitting import USUAL_SIZE, Fit
 from tf_robust.data.kinds import DATA_KINDS, ReadOptions
-from tf_robust.data.source import PARALLEL_READS, Arrays, ArraySource, Source, collect, digest, epoch_order, example_seed
+from tf_robust.data.source import PARALLEL_READS, USUAL_SIZE, Arrays, ArraySource, Fit, Source, collect, digest, epoch_order, example_seed
 from tf_robust.data.subsets import without_validation
 from tf_robust.ops import image_ops
 from tf_robust.utils.errors import unknown
@@ -28,19 +27,13 @@ DAMAGED = (json_format.Error, json.JSONDecodeError, UnicodeDecodeError, TypeErro
 
 @dataclasses.dataclass(frozen=True)
 class RecordFiles(Source):
-    """Record files of a TFDS set.
+    """Record files of a TFDS set: a `tfds.core.DatasetBuilder`, and the name of the split in TFDS."""
 
-    Attributes:
-        builder: a `tfds.core.DatasetBuilder`.
-        tfds_split: name of the split in TFDS.
-    """
-
-    builder: typing.Any = None
-    tfds_split: str = ""
+    builder: typing.Any
+    tfds_split: str
 
     @property
     def files(self) -> list[str]:
-        """Paths of the record files, in order."""
         return [str(path) for path in self.builder.info.splits[self.tfds_split].filepaths]
 
     @property
@@ -177,12 +170,7 @@ def damaged(where: str, error: Exception) -> ValueError:
 
 @functools.lru_cache(maxsize=8)
 def builder_of(name: str, data_dir: str | None, download: bool) -> typing.Any:
-    """Returns the TFDS builder of a set with images and class labels.
-
-    Raises:
-        ValueError: unknown name, damaged metadata, or a set without 'image' and 'label'.
-        FileNotFoundError: the data are missing or could not be downloaded.
-    """
+    """Returns the TFDS builder of a set with images and class labels."""
     import tensorflow_datasets as tfds
 
     where = os.path.expanduser(data_dir or tfds.core.constants.DATA_DIR)
@@ -195,12 +183,9 @@ def builder_of(name: str, data_dir: str | None, download: bool) -> typing.Any:
     except DAMAGED as error:
         raise damaged(where, error) from error
     except (tfds.core.DatasetNotFoundError, ValueError, AssertionError) as error:
-        others = [kind.form for key, kind in DATA_KINDS.items() if key != "tfds"]
-        known = [*others, *tfds.list_builders(with_community_datasets=False)]
-        message = str(unknown("data set", name, known)).split(" Known: ")[0]
-        raise ValueError(
-            f"{message} Known: {', '.join(others)}, and the image-classification sets of TFDS (mnist, cifar10, cifar100, imagenet2012, ...)"
-        ) from error
+        forms = [kind.form for kind in DATA_KINDS.values()]
+        message = str(unknown("data set", name, [*forms, *tfds.list_builders(with_community_datasets=False)])).split(" Known: ")[0]
+        raise ValueError(f"{message} Known: {', '.join(forms)} (any image-classification set of TFDS)") from error
     if not builder.info.splits and download:
         try:
             builder.download_and_prepare()
@@ -216,10 +201,6 @@ def builder_of(name: str, data_dir: str | None, download: bool) -> typing.Any:
 
 def open_tfds(name: str, split: str, options: ReadOptions) -> Source:
     """Opens one split of a TFDS set, whose name may declare a label set; arguments as in `sources.open_source`."""
-    return dataclasses.replace(_open(name, split, options), label_set=label_set_of(name))
-
-
-def _open(name, split, options):
     builder = builder_of(name, options.data_dir, options.download)
     splits, features = builder.info.splits, builder.info.features
     own = _has_three_splits(name, splits)
@@ -231,18 +212,19 @@ def _open(name, split, options):
     class_names = features["label"].names
     if _fits_memory(builder.info):
         images, labels = _read_arrays(name, tfds_split, options.data_dir)
-        source = ArraySource.of(name, split, images, labels, class_names)
+        source: Source = ArraySource.of(name, split, images, labels, class_names)
+        source = dataclasses.replace(source, label_set=label_set_of(name))
         return source if own or split == "test" else without_validation(source, split, options.validation_fraction)
     if split != "test" and not own and (options.validation_fraction or split == "validation"):
         raise ValueError(
             f"{name} is read as a stream and has no validation split of its own. "
             f"Expected validation_fraction=0. Received: {options.validation_fraction} (split {split!r})"
         )
-    if None not in shape:
-        return RecordSource(name, split, tuple(class_names), shape, count, builder, tfds_split)
-    height, width = options.file_size or USUAL_SIZE
-    fit = Fit(height, width, options.image_fit, varying=True)
-    return RecordSource(name, split, tuple(class_names), (height, width, shape[-1]), count, builder, tfds_split, fit=fit)
+    fit = None
+    if None in shape:
+        height, width = options.file_size or USUAL_SIZE
+        fit, shape = Fit(height, width, options.image_fit, varying=True), (height, width, shape[-1])
+    return RecordSource(name, split, tuple(class_names), shape, count, builder, tfds_split, fit=fit, label_set=label_set_of(name))
 
 
 @functools.lru_cache(maxsize=4)

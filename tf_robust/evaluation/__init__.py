@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 from tf_robust.attacks.attack import Predict
 from tf_robust.configs.evaluation import ALL_SEVERITIES, DEFAULT_EVALUATIONS, EVALUATIONS, EvalConfig
-from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
+from tf_robust.data.sources import Shift
 from tf_robust.evaluation import adversarial, confidence, scoring, smoothing
 from tf_robust.evaluation.card import card_of, dependencies, difference, has_corruptions_of, image_sizes
 from tf_robust.evaluation.confidence import OpenSets, known_images

@@ -8,8 +8,8 @@ import numpy as np
 from tf_robust import corruptions, metrics
 from tf_robust.configs.evaluation import ALL_SEVERITIES, EvalConfig
 from tf_robust.corrupted_datasets import reader
-from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source, digest
+from tf_robust.data.sources import Shift
 from tf_robust.evaluation import adversarial, smoothing
 from tf_robust.evaluation.confidence import OpenSets, applies_to
 from tf_robust.evaluation.evaluation_set import SEED, adaptation_batches, order_for_adaptation

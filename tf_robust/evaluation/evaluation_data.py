@@ -10,10 +10,10 @@ import keras
 
 from tf_robust import data, evaluation
 from tf_robust.configs import DataConfig
-from tf_robust.data import splits
-from tf_robust.data.shifts import Shift
+from tf_robust.data import sources
 from tf_robust.data.source import Source
-from tf_robust.saved_models import card_files
+from tf_robust.data.sources import Shift
+from tf_robust.saved_models.interface import trainings
 from tf_robust.saved_models.loading import Classifier
 from tf_robust.utils.progress import print_note
 
@@ -49,15 +49,15 @@ class EvaluationData:
     shift_images: Mapping[str, Source] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
-        data.shifts.check_shifts(self.eval_config.shifts)
-        data.shifts.check_shifts(self.eval_config.ood, "ood")
+        data.kinds.check_shifts(self.eval_config.shifts)
+        data.kinds.check_shifts(self.eval_config.ood, "ood")
 
     def source(self, split: str, examples: int = 0, mapped: bool = True) -> Source:
         """Returns one split of the data, of validation and test so many examples, stratified; 0: all.
 
         Parts of data without splits are drawn before labels are mapped (`map_labels`).
         """
-        return splits.open_split(
+        return sources.open_split(
             self.config,
             split,
             examples,
@@ -70,7 +70,7 @@ class EvaluationData:
 
     def map_labels(self, source: Source) -> Source:
         """Returns a part of the data whose labels are columns of the model's output."""
-        return splits.map_labels(self.config, source, self.num_classes)
+        return sources.map_labels(self.config, source, self.num_classes)
 
     def like_images(self, source: Source) -> Source:
         """Returns further images in memory with labels that are mapped as those of `images`, if they have the same classes."""
@@ -98,7 +98,7 @@ class EvaluationData:
     def shifts(self, original: Source) -> list[Shift]:
         """Returns the shifted data sets, with the classes and the image size of the images to evaluate on."""
         return [
-            splits.open_shift(self.config, name, original, subset=self.eval_config.subset, images=self.shift_images.get(name))
+            sources.open_shift(self.config, name, original, subset=self.eval_config.subset, images=self.shift_images.get(name))
             for name in self.eval_config.shifts
         ]
 
@@ -134,7 +134,7 @@ class EvaluationData:
         """Returns {name in metrics: images of other classes}, with the image size of the images to evaluate on."""
         subset = self.eval_config.subset
         return {
-            data.shifts.shift_name(name): splits.open_other(self.config, name, original, subset=subset, images=self.ood_images.get(name))
+            data.kinds.shift_name(name): sources.open_other(self.config, name, original, subset=subset, images=self.ood_images.get(name))
             for name in self.eval_config.ood
         }
 
@@ -241,8 +241,8 @@ def fraction_not_trained_on(card: Mapping[str, typing.Any], name: str) -> float 
 
 
 def trainings_on(card: Mapping[str, typing.Any], name: str) -> list[dict[str, typing.Any]]:
-    """Returns the trainings of a model on a data set, as `card_files.trainings`."""
-    return [one for one in card_files.trainings(card) if is_same_data(one["data"], name)]
+    """Returns the trainings of a model on a data set, as `saved_models.interface.trainings`."""
+    return [one for one in trainings(card) if is_same_data(one["data"], name)]
 
 
 def is_same_data(name: str, other: str) -> bool:

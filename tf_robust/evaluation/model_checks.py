@@ -13,7 +13,8 @@ from tf_robust import data, evaluation
 from tf_robust.data.class_mask import IMAGENET_CLASSES
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_order
-from tf_robust.saved_models import batch_check, card_files, input_check, loading
+from tf_robust.saved_models import input_check, loading
+from tf_robust.saved_models.interface import declared_range
 from tf_robust.saved_models.loading import Classifier
 from tf_robust.utils.progress import print_note
 
@@ -127,8 +128,8 @@ def with_checked_batches(predict: Classifier, images: np.ndarray) -> Classifier:
 
     Compared are the first of some images, float32 [N, H, W, C] in [0, 1].
     """
-    predict.batch_dependence = batch_check.batch_dependence(predict, images)
-    if note := batch_check.describe(predict):
+    predict.batch_dependence = input_check.batch_dependence(predict, images)
+    if note := input_check.note_on_batches(predict):
         print_note(note)
     return predict
 
@@ -167,7 +168,7 @@ def with_fitting_range(predict: Classifier, images: np.ndarray, labels: np.ndarr
 
 def _unchecked(predict):
     """A model whose pixel scale is known or not to be checked; None for others."""
-    if card_files.declared_range(predict.card):
+    if declared_range(predict.card):
         return predict
     if predict.interface.check_inputs:
         return None

@@ -27,8 +27,7 @@ from tf_robust.evaluation.model_checks import (
     with_possible_attacks,
 )
 from tf_robust.saved_models import loading
-from tf_robust.saved_models.adaptation import with_batch_statistics
-from tf_robust.saved_models.embeddings import with_embedding
+from tf_robust.saved_models.loading import with_batch_statistics, with_embedding
 from tf_robust.utils import environment, progress
 
 _SECONDS_BETWEEN_LINES = 5.0  # of the sets of an evaluation

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from xml.etree import ElementTree
 
 from tf_robust.configs.evaluation import EvalConfig
-from tf_robust.data.shifts import shift_name
+from tf_robust.data.kinds import shift_name
 from tf_robust.evaluation.metric_table import examples
 from tf_robust.evaluation.metric_value import MetricValue, describe, parse_metric
 from tf_robust.utils.errors import unknown

@@ -15,8 +15,8 @@ from tf_robust.configs.evaluation import NOISE_FLOORS, EvalConfig
 from tf_robust.configs.threats import ATTACKS, parse_curve, parse_threat
 from tf_robust.corrupted_datasets import reader
 from tf_robust.data.pipeline import PARALLEL_CALLS
-from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
+from tf_robust.data.sources import Shift
 from tf_robust.data.subsets import stratified_order, stratified_subset
 from tf_robust.evaluation import adversarial, scoring, smoothing
 from tf_robust.evaluation.evaluation_set import SEED, EvaluationSet, adaptation_batches, batch_size_of, clean_batches

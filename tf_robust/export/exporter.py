@@ -15,10 +15,10 @@ from tf_robust.evaluation.evaluation_data import EvaluationData
 from tf_robust.evaluation.model_evaluation import match_model_and_data
 from tf_robust.report.evaluated_model import EvaluatedModel
 from tf_robust.saved_models import conversion, export, loading
-from tf_robust.saved_models.deployable import Deployable
+from tf_robust.saved_models.conversion import Deployable
 from tf_robust.saved_models.formats import FORMATS, check_convertible, files, size
 from tf_robust.saved_models.input_check import in_batches
-from tf_robust.saved_models.softmax import without_softmax
+from tf_robust.saved_models.loading import without_softmax
 from tf_robust.utils import environment
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import read_json, write_json

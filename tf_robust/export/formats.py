@@ -16,8 +16,8 @@ from tf_robust.evaluation.evaluation_data import (
 from tf_robust.export.exporter import export_model
 from tf_robust.report.evaluated_model import EvaluatedModel
 from tf_robust.saved_models import latency, loading
-from tf_robust.saved_models.classifier import read_card
 from tf_robust.saved_models.formats import FORMATS, files, size
+from tf_robust.saved_models.interface import read_card
 from tf_robust.utils import environment
 from tf_robust.utils.files import write_json
 from tf_robust.utils.progress import print_note

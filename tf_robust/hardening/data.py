@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 
 from tf_robust import attacks, data, evaluation
-from tf_robust.data import splits
-from tf_robust.data.joined import JoinedSource
-from tf_robust.data.names import shift_data
-from tf_robust.data.shifts import Shift
+from tf_robust.data import sources
+from tf_robust.data.kinds import shift_data
 from tf_robust.data.source import Source
-from tf_robust.data.subsets import SUBSET_SEED, split_train_val_test, stratified_parts, stratified_subset, without_validation
-from tf_robust.evaluation.evaluation_data import EvaluationData, fraction_not_trained_on
+from tf_robust.data.sources import Shift
+from tf_robust.data.subsets import SUBSET_SEED, JoinedSource, split_train_val_test, stratified_parts, stratified_subset, without_validation
+from tf_robust.evaluation.evaluation_data import EvaluationData
+from tf_robust.evaluation.model_checks import fraction_not_trained_on
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.target import LabeledImages, ValidationSet
 from tf_robust.saved_models.loading import Classifier
@@ -254,7 +254,7 @@ def _with_shift(train, given, name, adapt):
     """(the training images, with a third of those of the new conditions if `adapt`; the other parts of these)."""
     if name == given.config.data:
         raise ValueError(f"Expected images of new conditions as the target. Received: {name}, the data themselves")
-    shift = splits.open_shift(given.config, name, train)
+    shift = sources.open_shift(given.config, name, train)
     if not shift.source.random_access:
         raise ValueError(f"Expected a target that can be split. Received: {name}, which is read as a stream. Try: folder:DIR")
     labels, parts = shift.source.read_labels(), 3 if adapt else 2

@@ -29,8 +29,9 @@ from tf_robust.hardening.training import Trainers
 from tf_robust.hardening.trials import TrialStore
 from tf_robust.metrics.paired import paired_difference
 from tf_robust.report.formatting import interval
-from tf_robust.saved_models import card_files, loading
+from tf_robust.saved_models import loading
 from tf_robust.saved_models.formats.keras_files import compiled_as_given
+from tf_robust.saved_models.interface import trainings
 from tf_robust.utils.files import write_json
 from tf_robust.utils.locks import held
 from tf_robust.utils.progress import duration
@@ -117,7 +118,7 @@ def _harden(classifier, given, config, folder, validation, test, temporary, log)
         search.trainers.batch_size,
         interrupted,
         held_out,
-        [*card_files.trainings(classifier.card), *_training(given, held_out)],
+        [*trainings(classifier.card), *_training(given, held_out)],
     )
     notes = [
         summary(choice, config, bool(search.trials)),

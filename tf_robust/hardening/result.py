@@ -41,7 +41,7 @@ class SearchRecord:
         batch_size: of training.
         interrupted: whether the search was stopped before its budget was used up.
         validation_fraction: of the data, that neither the initial model nor the search was trained on; None: not known.
-        trained_on: data of the training of the initial model and of the search, as `card_files.trainings` returns them.
+        trained_on: data of the training of the initial model and of the search, as `saved_models.interface.trainings` returns them.
     """
 
     data: str

@@ -10,8 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust import losses, models
-from tf_robust.data.dataset_views import view_functions, views_of
-from tf_robust.data.pipeline import Batch
+from tf_robust.data.pipeline import Batch, view_functions, views_of
 from tf_robust.ops import image_ops, philox
 from tf_robust.ops.image_ops import RANGE_TOLERANCE
 from tf_robust.training import divergence, optimizers

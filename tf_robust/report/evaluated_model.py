@@ -9,7 +9,7 @@ from tf_robust.evaluation.evaluation_data import EvaluationData
 from tf_robust.evaluation.model_evaluation import ModelEvaluation
 from tf_robust.report import model_figures
 from tf_robust.saved_models import loading
-from tf_robust.saved_models.calibrated import export_calibrated
+from tf_robust.saved_models.export import export_calibrated
 from tf_robust.utils.progress import print_note
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from tf_robust import data, evaluation
 from tf_robust.configs.train import UNRECORDED_FLAGS
-from tf_robust.data import stylized
+from tf_robust.data import folders
 from tf_robust.data.augment import VIEWS
 from tf_robust.data.source import Source
 from tf_robust.evaluation import model_evaluation
@@ -84,7 +84,7 @@ class Run:
     def training_source(self) -> Source:
         """Returns the training split, with stylized images if there are any."""
         source = self.source("train")
-        source = stylized.with_stylized(source, self.config.train.stylized_dir) if self.config.train.stylized_dir else source
+        source = folders.with_stylized(source, self.config.train.stylized_dir) if self.config.train.stylized_dir else source
         return data.balanced(source) if self.config.train.sampling == "balanced" else source
 
     def pipeline(self) -> dict[str, typing.Any]:

@@ -15,12 +15,11 @@ from numpy.typing import ArrayLike
 
 from tf_robust.models import SMALLEST_PROBABILITY, weights
 from tf_robust.ops import image_ops
-from tf_robust.saved_models import card_files, zoo
 from tf_robust.saved_models.formats import format_of
-from tf_robust.saved_models.interface import ModelInterface
+from tf_robust.saved_models.interface import ModelInterface, read_card
 from tf_robust.saved_models.signatures import BEFORE_SOFTMAX, Signature, described, shape_text
 from tf_robust.utils.errors import cause
-from tf_robust.utils.files import digest_of_folder, read_json
+from tf_robust.utils.files import digest_of_folder
 
 _digests: dict[int, tuple[object, str]] = {}  # {id: (a function, which stays in memory, its digest)}
 _SMALLEST_WITHOUT_GRADIENT = 1e-12  # of probabilities that may be rounded to 0: 28 nats, not 81
@@ -109,7 +108,7 @@ class Classifier:
 
     def outputs_of(self, values: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the same as `outputs`, for values as the model takes them (`model_input`)."""
-        outputs_by_name, scores = self._named_outputs(values)
+        outputs_by_name, scores = self.native_outputs(values)
         probabilities = self.interface.outputs == "probabilities"
         before = outputs_by_name.get(self.output_name + BEFORE_SOFTMAX)
         if probabilities and before is not None:
@@ -125,25 +124,15 @@ class Classifier:
     def native_outputs(self, values: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Returns (outputs of the signature by name, the logits or probabilities among them as the model returns them, float32).
 
-        Args:
-            values: what the model takes, as `model_input` returns it.
+        Outputs named with `BEFORE_SOFTMAX` are inputs of a last softmax. values: what the model takes, as `model_input` returns it.
         """
-        outputs_by_name, scores = self._named_outputs(values)
-        return {name: value for name, value in outputs_by_name.items() if not name.endswith(BEFORE_SOFTMAX)}, scores
-
-    def _named_outputs(self, values):
-        """`native_outputs` with the input of a last softmax."""
         try:
             outputs_by_name = self._call(**{self._argument: values})
         except (MemoryError, tf.errors.ResourceExhaustedError):
             raise
         except Exception as error:  # of any kind: runtimes have their own
-            if (
-                not tf.executing_eagerly()
-                or not os.path.exists(self.path)
-                or type(error) is ValueError
-                and str(error).startswith("Expected")
-            ):
+            of_package = type(error) is ValueError and str(error).startswith("Expected")
+            if of_package or not tf.executing_eagerly() or not os.path.exists(self.path):
                 raise
             raise ValueError(
                 f"Expected {self.path} to return scores of a batch of images {list(values.shape)}. Received: {cause(error)}. "
@@ -215,9 +204,8 @@ class Classifier:
         """Returns the narrowest type of floats that the model is known to compute in, for images of `image_shape` [H, W, C]."""
         if not self.has_graph:
             return self._signature.float_type()
-        graph = tf.function(self.scores).get_concrete_function(tf.TensorSpec([None, *image_shape])).graph.as_graph_def()
-        nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
-        types = {value.type for node in nodes for value in node.attr.values()}
+        graph = tf.function(self.scores).get_concrete_function(tf.TensorSpec([None, *image_shape])).graph
+        types = {value.type for node in nodes_of(graph) for value in node.attr.values()}
         return next((one for one in (tf.bfloat16, tf.float16) if one.as_datatype_enum in types), tf.float32)
 
     def with_input_range(self, input_range: str) -> "Classifier":
@@ -228,33 +216,24 @@ class Classifier:
         """Returns the model with logits or probabilities for `interface.outputs`, and `has_one_output`, inferred from the scores of images.
 
         If `interface.outputs` is auto, they are probabilities if they sum to 1 over the classes; one output is a probability if it lies in
-        [0, 1], whatever the pixel scale is.
-
-        Args:
-            images: float32 [N, H, W, C] in [0, 1].
+        [0, 1], whatever the pixel scale is. images: float32 [N, H, W, C] in [0, 1].
         """
         known = self if self.interface.outputs != "auto" else self._with(outputs=self._kind_of_scores(images))
         if known.has_one_output is None:
             known = known._with()
-            known.has_one_output = self._returns_one_score(images)
+            known.has_one_output = self.scores(images).shape[1] == 1
             known.num_classes = 2 if known.has_one_output else None
         return known
 
-    def _returns_one_score(self, images):
-        return self.scores(images).shape[1] == 1 if self.has_one_output is None else self.has_one_output
-
     def _kind_of_scores(self, images):
-        if not self._returns_one_score(images):
-            return "probabilities" if _are_probabilities(self.scores(images)) else "logits"
-        scores = [one.scores(images) for one in self._on_scales()]
-        return "probabilities" if all(map(_in_unit_interval, scores)) else "logits"
-
-    def _on_scales(self):
-        """This model, and on the pixel scales that it can have: the logit of a model that expects others may lie in [0, 1], too."""
-        yield self
+        scores = self.scores(images)
+        if scores.shape[1] != 1:
+            return "probabilities" if _are_probabilities(scores) else "logits"
+        of_scales = [scores]  # the logit of a model that expects another pixel scale may lie in [0, 1], too
         for input_range in _SCALES:
             with contextlib.suppress(ValueError):  # such as any but 0,255 for uint8
-                yield self.with_input_range(input_range)
+                of_scales.append(self.with_input_range(input_range).scores(images))
+        return "probabilities" if all(map(_in_unit_interval, of_scales)) else "logits"
 
     def _with(self, **fields: typing.Any) -> "Classifier":
         interface = dataclasses.replace(self.interface, **fields)
@@ -313,6 +292,12 @@ class Classifier:
                 "affected, calibration is. If they are probabilities, pass outputs=probabilities."
             )
         return ""
+
+
+def nodes_of(graph: tf.Graph) -> list[typing.Any]:
+    """Returns the nodes of a graph, and of the functions that it calls."""
+    definition = graph.as_graph_def()
+    return [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
 
 
 def _are_probabilities(scores: ArrayLike) -> bool:
@@ -414,13 +399,3 @@ def _accepted_shape(input_shape: tf.TensorShape, size: int, numbers: int) -> tf.
         )
         raise ValueError(f"Expected input_size to equal the model's input, {height}x{width}. Received: {size}. {advice}")
     return tf.TensorShape([None, None, None, channels])
-
-
-def read_card(path: str) -> dict:
-    """Returns the card of a model of a path or zoo:NAME; {} if it has none. What `harden` recorded beside the model is part of it."""
-    if path.startswith("zoo:"):
-        return zoo.card(path.removeprefix("zoo:"))
-    file = next(filter(os.path.exists, (os.path.join(path, "card.json"), f"{path}.json")), None)
-    card = read_json(file, True) if file else {}
-    own, hardening = card if isinstance(card, dict) else {}, card_files.card_of_hardening(path)  # own: perhaps of other software
-    return {**hardening, **own, **{name: value for name, value in hardening.items() if name not in ("input", "output")}}

@@ -11,39 +11,164 @@ TensorFlow Lite and ONNX files have one input, `images`, and one output, `logits
 inside.
 """
 
+import functools
 import logging
+import pathlib
 import re
 import shutil
+import typing
 from collections.abc import Callable, Mapping
 
+import keras
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from tf_robust.data.fitting import Fit
-from tf_robust.saved_models.deployable import Deployable
+from tf_robust import models
+from tf_robust.data.source import Fit
+from tf_robust.saved_models.classifier import Classifier, nodes_of
 from tf_robust.saved_models.export import export, update_card
-from tf_robust.saved_models.formats import FORMATS, files
+from tf_robust.saved_models.formats import FORMATS, check_convertible, files
+from tf_robust.saved_models.formats.keras_files import compiled_as_given
+from tf_robust.saved_models.interface import Kind
+from tf_robust.saved_models.loading import classifier_of
+from tf_robust.saved_models.zoo import rebuild
 from tf_robust.utils import quiet
 from tf_robust.utils.lazy import import_extra
 
 _OPERATIONS = r"(?:Custom|TF Select) ops: ([\w, ]+)|'tf\.(\w+)' op is neither"  # in messages of TensorFlow's converter
+_HALF = (tf.float16, tf.bfloat16)
+
+
+class Deployable(tf.Module):
+    """A classifier of any format with a TensorFlow graph, as a function that takes and returns what the model takes and returns.
+
+    Args:
+        classifier: the model, whose `interface.outputs` is known.
+        shape: (H, W, C) of the images, before they are resized to `interface.input_size`.
+        unit_range: whether the function takes float32 images in [0, 1], whatever the model takes.
+        logits: whether the function returns logits, also of a model that returns probabilities.
+
+    Attributes:
+        float32: the classifier; of a run in bfloat16 the network with its weights, which are float32, and computations in float32, as
+            converters have no operations in bfloat16.
+        output: name of the output: logits or probabilities.
+        takes_logarithm: whether the logits are computed from probabilities.
+        spec: TensorSpec of the images [None, H, W, C]; half precision is float32.
+        serve: tf.function: images -> {output: [N, classes], or [N, 1] of a model with one output}, float32.
+
+    Raises:
+        ValueError: the model is a file that was converted already, or calls Python code.
+    """
+
+    def __init__(self, classifier: Classifier, shape: tuple[int, ...], *, unit_range: bool = False, logits: bool = False):
+        super().__init__()
+        check_convertible(classifier.path)
+        self.classifier, self.unit_range = classifier, unit_range
+        self.takes_logarithm = logits and classifier.interface.outputs == "probabilities"
+        self.output: Kind = "logits" if logits or classifier.interface.outputs != "probabilities" else "probabilities"
+        self.float32 = classifier
+        if classifier.is_exported and classifier.card.get("flags", {}).get("mixed_precision") == "True":
+            self.float32 = classifier_of(rebuild(classifier.card, classifier.path))
+        spec = classifier.input_spec(shape)
+        self.spec = tf.TensorSpec(spec.shape, tf.float32 if unit_range or spec.dtype in _HALF else spec.dtype, "images")
+        self.serve = tf.function(lambda images: {self.output: self._scores(self.float32, images)[1]}, input_signature=[self.spec])
+        function = self.serve.get_concrete_function()
+        self.held = list(function.variables)  # found and frozen by the converters
+        if any(node.op in ("PyFunc", "PyFuncStateless", "EagerPyFunc") for node in nodes_of(function.graph)):
+            raise ValueError(
+                f"Expected a model of TensorFlow operations. Received: {classifier.path}, which calls Python code (tf.py_function)"
+            )
+
+    @property
+    def input_shape(self) -> tuple[int | None, ...]:
+        """Shape of the images, (None, H, W, C)."""
+        return tuple(self.spec.shape)
+
+    @property
+    def input_range(self) -> str:
+        """Pixel scale of the images, as a `ModelInterface.input_range`."""
+        return "0,1" if self.unit_range else self.classifier.pixel_scale
+
+    def input_of(self, images: tf.Tensor) -> tf.Tensor:
+        """Returns images [N, H, W, C] in [0, 1] as the function takes them."""
+        if self.unit_range:
+            return self.classifier.resized(tf.cast(images, tf.float32))
+        return tf.cast(self.classifier.model_input(images), self.spec.dtype)
+
+    def scores(self, images: tf.Tensor, classifier: Classifier | None = None) -> tf.Tensor:
+        """Returns what the function returns for images [N, H, W, C] in [0, 1]; classifier: computes it instead of `self.classifier`."""
+        return self._scores(classifier or self.classifier, self.input_of(images))[1]
+
+    def _scores(self, classifier, images):
+        """(outputs of the model by name, the scores that the function returns)."""
+        values = classifier.scaled(images) if self.unit_range else tf.cast(images, classifier.input_spec(images.shape[1:]).dtype)
+        outputs, scores = classifier.native_outputs(values)
+        if self.takes_logarithm:
+            scores = _log(scores, classifier.has_one_output)
+        return outputs, scores
+
+    def __call__(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]:
+        outputs, scores = self._scores(self.classifier, images)
+        kept = {name: value for name, value in outputs.items() if name == "embedding" and value.shape.rank == 2}
+        return {self.output: scores, **kept}
+
+    def network(self) -> keras.Model | None:
+        """Returns the model as a network of this package, images in [0, 1] -> {"logits", "embedding"}; None if it is another one."""
+        if self.classifier.is_exported:
+            return rebuild(self.classifier.card, self.classifier.path)
+        loaded = self.classifier.loaded
+        return loaded if isinstance(loaded, keras.Model) and models.is_network(loaded) and self._takes_these_images() else None
+
+    def keras_model(self) -> keras.Model:
+        """Returns the model as a keras.Model: as it was loaded, or with another input or output if that was asked for."""
+        if reason := self.why_not_keras():
+            raise ValueError(
+                f"Expected a Keras model for the format keras. Received: {self.classifier.path}, {reason}. Try: formats without keras"
+            )
+        network, model = self.network(), self.classifier.loaded
+        if network is None and (self.unit_range or self.takes_logarithm):
+            return self._with_interface(model)
+        return network if network not in (None, model) else compiled_as_given(model, self.classifier.path, self.classifier.interface.trust)
+
+    def _with_interface(self, model: typing.Any) -> keras.Model:
+        interface = self.classifier.interface
+        images = x = keras.Input(self.input_shape[1:], name="images", dtype=self.spec.dtype.name)
+        if self.unit_range:
+            scale, offset = (list(values) for values in interface.affine())
+            x = keras.layers.Rescaling(scale, offset, name="input_range")(x)
+            x = keras.ops.flip(x, axis=-1) if interface.blue_first else x
+        scores = model(x)
+        scores = scores[self.classifier.output_name] if isinstance(scores, dict) else scores
+        if self.takes_logarithm:
+            scores = _log(scores, self.classifier.has_one_output, keras.ops)
+        return keras.Model(images, scores, name=model.name)
+
+    def why_not_keras(self) -> str:
+        """Returns why the model cannot be a keras.Model; empty if it can."""
+        if self.network() is not None:
+            return ""
+        if not getattr(self.classifier.loaded, "inputs", None) or not isinstance(self.classifier.loaded, keras.Model):
+            return "whose layers are unknown"
+        return "which takes uint8, with unit_range" if self.unit_range and self.classifier.takes_uint8 else ""
+
+    def _takes_these_images(self):
+        interface = self.classifier.interface
+        scale, offset = (np.array(values) for values in interface.affine())
+        return (scale == 1).all() and (offset == 0).all() and not interface.blue_first and not interface.input_size
+
+
+def _log(probabilities, one_output, ops=tf.math):
+    """Logits of probabilities [N, classes]: their logarithms; of one output [N, 1] log(p / (1 - p))."""
+    logarithms = ops.log(ops.maximum(probabilities, models.SMALLEST_PROBABILITY))
+    return logarithms - ops.log(ops.maximum(1 - probabilities, models.SMALLEST_PROBABILITY)) if one_output else logarithms
 
 
 def write(name: str, model: Deployable, path: str, card: Mapping, *, calibration: np.ndarray | None = None, fit: Fit | None = None) -> None:
-    """Writes a model in one format.
+    """Writes a model in one of `FORMATS`; raises ValueError, with the unsupported operations, if the format cannot express it.
 
-    Args:
-        name: of the format.
-        model: to write.
-        path: of the file or folder, with the suffix of the format.
-        card: of a SavedModel, which contains it.
-        calibration: images [N, H, W, C] in [0, 1] whose activations give the ranges of integers; None: not needed.
-        fit: of encoded images, as in `export.export`.
-
-    Raises:
-        ValueError: the format cannot express the model; the message names unsupported operations.
-        ImportError: a package is not installed.
+    card: of a SavedModel, which contains it. calibration: images [N, H, W, C] in [0, 1] whose activations give the ranges of integers.
+    fit: of encoded images, as in `export.export`.
     """
     writer = FORMATS[name].writer
     assert writer is not None  # of `formats.files`
@@ -55,8 +180,7 @@ def write_saved_model(name, model, path, card, calibration, fit):
     if model.classifier.is_exported:
         shutil.copytree(model.classifier.path, path)
         return update_card(path, **card)
-    network = model.network()
-    if network is not None:
+    if (network := model.network()) is not None:
         return export(network, path, card, fit)
     return export(model, path, card, fit, spec=model.spec, input_of=model.input_of)
 
@@ -76,27 +200,39 @@ def write_tflite(name, model, path, card, calibration, fit):
     if name == "tflite_int8":
         converter.representative_dataset = lambda: ([model.input_of(image[None]).numpy()] for image in calibration)
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
-    _write(path, _converted(name, model, converter.convert))
+    pathlib.Path(path).write_bytes(_converted(name, model, converter.convert))
 
 
 def write_onnx(name, model, path, *_):
     """Writes an ONNX file; arguments as in `write`."""
     converter = import_extra("tf2onnx", "onnx")
     onnx = import_extra("onnx", "onnx")
-    from tf_robust.saved_models import onnx_operations  # noqa: F401
-
+    _register_erfc()
     logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)  # unsupported operations are raised below
     convert, signature = converter.convert.from_function, model.serve.input_signature
     proto, _ = _converted("onnx", model, lambda: convert(_with_constants(model), input_signature=signature))
     unsupported = {node.op_type for node in proto.graph.node if not onnx.defs.has(node.op_type, node.domain)}
     if unsupported:
         raise _not_convertible("onnx", model, unsupported)
-    _write(path, proto.SerializeToString())
+    pathlib.Path(path).write_bytes(proto.SerializeToString())
 
 
-def _write(path, content):
-    with open(path, "wb") as file:
-        file.write(content)
+@functools.cache
+def _register_erfc():
+    """Adds Erfc, of which TensorFlow's exact GELU is made and which tf2onnx lacks: 1 - erf(x) of float32 tensors."""
+    from tf2onnx.handler import tf_op
+    from tf2onnx.utils import make_name
+
+    @tf_op("Erfc")
+    class Erfc:
+        @classmethod
+        def version_9(cls, ctx, node, **kwargs):
+            """Replaces the node in an ONNX graph of operation set 9, the first with Erf, or later."""
+            shapes, dtypes = node.output_shapes, node.output_dtypes
+            one = ctx.make_const(make_name("one"), np.array(1, np.float32))
+            erf = ctx.make_node("Erf", node.input, name=make_name("erf"))
+            ctx.remove_node(node.name)
+            ctx.make_node("Sub", [one.output[0], erf.output[0]], name=node.name, outputs=node.output, shapes=shapes, dtypes=dtypes)
 
 
 def _with_constants(model):
@@ -120,7 +256,12 @@ def _with_constants(model):
 
 def _converted(name: str, model: Deployable, convert: Callable):
     """Calls a converter, whose errors become a ValueError that names the operations."""
-    _check_float32(name, model)
+    nodes = nodes_of(model.serve.get_concrete_function().graph)
+    if any(value.type == tf.bfloat16.as_datatype_enum for node in nodes for value in node.attr.values()):
+        raise ValueError(  # converters make files that do not run, if any
+            f"Expected a model that computes in float32 for the format {name}. Received: {model.classifier.path}, which computes in "
+            "bfloat16. Try: build it after keras.config.set_dtype_policy('float32') and load its weights, or formats=savedmodel,keras"
+        )
     try:
         with quiet.native_output():
             return convert()
@@ -128,17 +269,6 @@ def _converted(name: str, model: Deployable, convert: Callable):
         found = [operation for pair in re.findall(_OPERATIONS, str(error)) for text in pair for operation in text.split(",")]
         names = {operation.strip() for operation in found if operation.strip()}
         raise _not_convertible(name, model, names, " ".join(str(error).split())[:300]) from error
-
-
-def _check_float32(name: str, model: Deployable) -> None:
-    """Raises ValueError for a model that computes in bfloat16, of which converters make files that do not run, if any."""
-    graph = model.serve.get_concrete_function().graph.as_graph_def()
-    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
-    if any(value.type == tf.bfloat16.as_datatype_enum for node in nodes for value in node.attr.values()):
-        raise ValueError(
-            f"Expected a model that computes in float32 for the format {name}. Received: {model.classifier.path}, which computes in "
-            "bfloat16. Try: build it after keras.config.set_dtype_policy('float32') and load its weights, or formats=savedmodel,keras"
-        )
 
 
 def _not_convertible(name: str, model: Deployable, operations: set[str], reason: str = "") -> ValueError:

@@ -12,16 +12,17 @@ and return what they return, as `logits` (with their `probabilities`) or as `pro
 
 import os
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import keras
 import tensorflow as tf
 
 from tf_robust import models
-from tf_robust.data.fitting import Fit
-from tf_robust.data.source import Source
+from tf_robust.data.source import Fit, Source
+from tf_robust.layers import ScaleLogits
 from tf_robust.models.fused_batch_norms import folded_batch_norms
 from tf_robust.ops import image_ops
+from tf_robust.saved_models.classifier import Classifier
 from tf_robust.utils.files import atomic_folder, read_json, write_json
 
 OUTPUTS = ("logits", "probabilities", "embedding")
@@ -87,40 +88,63 @@ def export(classifier: Network, path: str, card: Mapping, fit: Fit | None = None
         fit: as in `Servable`.
         **options: `spec` and `input_of` of `Servable`.
     """
-    servable = Servable(classifier, fit, **options)
+    _save(Servable(classifier, fit, **options), path, card)
+
+
+def _save(servable, path, card):
     with atomic_folder(path) as temporary:
         tf.saved_model.save(servable, temporary, signatures={"serving_default": servable.serve, "serving_bytes": servable.serve_bytes})
-        if isinstance(classifier, keras.Model):
-            models.write_weights(classifier, temporary)
+        if isinstance(servable.classifier, keras.Model):
+            models.write_weights(servable.classifier, temporary)
         write_json(os.path.join(temporary, "card.json"), dict(card))
 
 
 def input_card(source: Source, spec: tf.TensorSpec | None = None, input_range: str = "0,1") -> dict[str, object]:
     """Returns the part of a card that describes the input of a model of images of a source, for JSON.
 
-    Args:
-        source: of the images.
-        spec: TensorSpec of the model's input; None: float32 [None, H, W, C], of the size of the images.
-        input_range: pixel scale of the model, as a `ModelInterface.input_range`.
+    spec: TensorSpec of the model's input; None: float32 [None, H, W, C], of the size of the images. input_range: as in `ModelInterface`.
     """
     limits = input_range.split(",")
+    is_interval = len(limits) == 2 and "=" not in input_range and "bgr" not in input_range
     return {
         "shape": [None, *source.image_shape] if spec is None else list(spec.shape),
         "type": "float32" if spec is None else spec.dtype.name,
-        "range": [float(one) for one in limits]
-        if len(limits) == 2 and "=" not in input_range and "bgr" not in input_range
-        else input_range,
+        "range": [float(one) for one in limits] if is_interval else input_range,
         "layout": "NHWC",
         "encoded": str(source.fit or Fit(source.image_shape[0], source.image_shape[1], "stretch")),
     }
 
 
 def update_card(path: str, **entries: object) -> None:
-    """Adds entries to the card of an exported model.
-
-    Args:
-        path: of the SavedModel folder.
-        **entries: values for JSON.
-    """
+    """Adds entries, values for JSON, to the card of an exported model in its SavedModel folder."""
     file = os.path.join(path, "card.json")
     write_json(file, {**read_json(file), **entries})
+
+
+class CalibratedNetwork(tf.Module):
+    """A loaded classifier behind `ScaleLogits`, as `Servable` takes it: images as the model takes them -> logits."""
+
+    def __init__(self, classifier: Classifier, image_shape: Sequence[int], scale: float | Sequence[float], bias: float | Sequence[float]):
+        super().__init__()
+        self.classifier, self.layer = classifier, ScaleLogits(scale, bias)
+        self.spec = classifier.input_spec(image_shape)
+        self.input_shape = tuple(self.spec.shape)
+
+    def __call__(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]:
+        outputs = self.classifier.outputs_of(images)
+        embedding = {"embedding": outputs["embedding"]} if self.classifier.has_embedding else {}
+        return {"logits": self.layer(outputs["logits"]), **embedding}
+
+
+def export_calibrated(
+    classifier: Classifier, source: Source, path: str, *, scale: float | Sequence[float], bias: float | Sequence[float], card: dict
+) -> None:
+    """Writes a model of any format with a TensorFlow graph as a SavedModel whose logits are calibrated: scaled, and shifted by a bias.
+
+    It takes images, of the size of those of `source`, as the model takes them. scale, bias: a number or one for each class. card: content
+    of `card.json`, to which the input and the output are added.
+    """
+    network = CalibratedNetwork(classifier, source.image_shape, scale, bias)
+    servable = Servable(network, source.fit, spec=network.spec, input_of=classifier.model_input)
+    servable.held = list(servable.serve.get_concrete_function().variables)  # a loaded model may hold them in objects that are not tracked
+    _save(servable, path, {**card, "input": input_card(source, network.spec, classifier.pixel_scale), "output": "logits"})

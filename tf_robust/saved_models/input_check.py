@@ -4,6 +4,8 @@ An alternative counts as better only if it classifies clearly more of the same i
 accuracy is well above that of always predicting the most frequent class. Another order of the classes fits an untrained model better
 than that of the data, too, as images of a class resemble each other; but its classes share columns, so it must also give nearly every
 class a column of its own. A model that is about as accurate as always predicting the most frequent class is not stopped, but described.
+
+`batch_dependence` checks that the scores of an image do not depend on the other images of its batch.
 """
 
 import re
@@ -17,7 +19,8 @@ import scipy.stats
 import tensorflow as tf
 
 from tf_robust import data
-from tf_robust.saved_models.loading import Classifier
+from tf_robust.saved_models.classifier import Classifier
+from tf_robust.saved_models.formats import FORMATS, format_of
 
 RANGES = ("0,1", "-1,1", "0,255", "imagenet", "caffe", "0,1 bgr", "-1,1 bgr", "0,255 bgr", "imagenet bgr")
 SCREENED = 100  # images on which every range is tried; those near the best are tried on all
@@ -31,6 +34,10 @@ _ORDER_OF_FOLDERS = "label_map=FILE with a line 'NAME COLUMN' for every class of
 _ORDER_OF_LABELS = "give as labels these columns, the indices of the model's scores"
 CHANCE = 0.02  # of as many columns of their own if every class had its column at random
 ACCURATE = 0.75  # as ABOVE_CHANCE, for so few classes that chance cannot be excluded
+COMPARED = 8  # images whose scores are compared
+ALONE = 2  # of them, each in a batch of its own
+LAYERS, SUMMANDS = 100, 1e5  # of a large network; rounding errors add up like a random walk
+_MODES = "export the model in inference mode (training=False in Keras and TensorFlow, model.eval() in PyTorch)"
 
 
 def with_fitting_range(
@@ -38,14 +45,8 @@ def with_fitting_range(
 ) -> Classifier:
     """Returns a model, with the pixel scale that fits best if it is declared as "auto".
 
-    Args:
-        classify: the model.
-        images: float32 [N, H, W, C] in [0, 1].
-        labels: int [N], columns of the logits.
-        log: gets a note if another pixel scale seems to fit better on images that are too few to decide.
-
-    Raises:
-        ValueError: another pixel scale clearly fits better than the declared one.
+    Raises ValueError if another pixel scale clearly fits better than the declared one. images: float32 [N, H, W, C] in [0, 1]; labels:
+    int [N], columns of the logits; log: gets a note if another scale seems to fit better on images that are too few to decide.
     """
     declared = classify.interface.input_range
     models = {declared: classify, **_alternatives(classify, images.shape[3])}
@@ -89,14 +90,8 @@ def check_class_order(logits: np.ndarray, labels: np.ndarray, class_names: Seque
     so many classes are predicted most often as their own column as occur with a probability of at most `CHANCE` if every class had a
     column at random. With up to 5 classes that probability is larger: all must have their own, and the accuracy must be high.
 
-    Args:
-        logits: [N, C].
-        labels: int [N].
-        class_names: of the C classes.
-        in_folders: whether the classes are those of image folders, which a label map orders; for the message.
-
-    Raises:
-        ValueError: another order clearly fits better.
+    Raises ValueError if another order clearly fits better. logits: [N, C]; labels: int [N]; in_folders: whether the classes are those of
+    image folders, which a label map orders, for the message.
     """
     count = len(class_names)
     if logits.shape[1] != count or count < 2 or len(labels) < 2:
@@ -143,14 +138,7 @@ def note_on_chance(classify: Classifier, logits: np.ndarray, images: np.ndarray,
     """Returns a note on a model that is hardly more accurate than always predicting the most frequent class; empty for all others.
 
     If some pixel scale together with another order of the classes is clearly better, the note names them: with few classes that is no
-    proof, since an untrained model can fit them by chance.
-
-    Args:
-        classify: the model, with its pixel scale.
-        logits: [N, C], of the images.
-        images: float32 [N, H, W, C] in [0, 1].
-        labels: int [N], columns of the logits.
-        class_names: of the columns.
+    proof, since an untrained model can fit them by chance. logits: [N, C], of the images [N, H, W, C] in [0, 1]; labels: int [N].
     """
     correct = logits.argmax(axis=1) == labels
     if len(labels) < 2 or len(np.unique(labels)) < 2 or _above_chance(correct, labels) >= ABOVE_CHANCE:
@@ -275,3 +263,55 @@ def _some(names, most=20):
 
 def _flag(input_range):
     return f"input_range='{input_range}'" if " " in input_range else f"input_range={input_range}"
+
+
+def tolerance(float_type: tf.DType) -> float:
+    """Returns the largest difference of two scores, relative to the largest score, that the rounding of a type of floats explains.
+
+    Every layer rounds its outputs once to a half precision, and sums in float32 in an order that depends on the size of the batch.
+    """
+    relative = 2 * np.sqrt(LAYERS)
+    if float_type == tf.float32:
+        return float(relative * np.sqrt(SUMMANDS) * np.finfo(np.float32).eps)
+    return float(relative * {tf.float16: 2.0**-11, tf.bfloat16: 2.0**-8}[float_type])
+
+
+def batch_dependence(classify: Classifier, images: np.ndarray) -> dict[str, typing.Any]:
+    """Returns how the scores of a model depend on the other images of a batch, for JSON; {} if they do not, up to rounding.
+
+    The scores of some images in a batch are compared with those of the same batch again, of each image alone, and of another batch.
+    images: float32 [N, H, W, C] in [0, 1], preferably of all classes. Returns {"largest_difference": of two scores of one image,
+    "largest_score", "tolerance": relative to the largest score, "cause": the likely one}.
+    """
+    batch, others = images[:COMPARED], images[COMPARED : 2 * COMPARED]
+    kept = max(len(batch) // 2, 1)
+
+    def scores(values):
+        return np.asarray(classify.scores(values), np.float64)
+
+    expected = scores(batch)
+    again = np.abs(scores(batch) - expected).max()
+    alone = max(np.abs(scores(batch[i : i + 1]) - expected[i]).max() for i in range(min(ALONE, len(batch))))
+    mixed = np.abs(scores(np.concatenate([batch[:kept], others[: len(batch) - kept]]))[:kept] - expected[:kept]).max()
+    difference, largest = max(again, alone, mixed), np.abs(expected).max()
+    if not difference > tolerance(tf.float32) * largest:  # also if it is NaN
+        return {}
+    allowed = tolerance(classify.float_type(images.shape[1:]))
+    if difference <= allowed * largest:
+        return {}
+    cause = "dropout or noise in training mode" if again > allowed * largest else "batch normalization in training mode"
+    if format_of(classify.path) is FORMATS["onnx"] and again <= allowed * largest:
+        cause += " or dynamic quantization, whose range is that of the batch"
+    return {"largest_difference": float(difference), "largest_score": float(largest), "tolerance": allowed, "cause": cause}
+
+
+def note_on_batches(classify: Classifier) -> str:
+    """Returns a note on a model with `Classifier.batch_dependence`; empty for others."""
+    found = classify.batch_dependence
+    if not found:
+        return ""
+    return (
+        f"the outputs of {classify.path} for an image depend on the other images of its batch or differ between calls: by up to "
+        f"{found['largest_difference']:.2g}, with outputs up to {found['largest_score']:.2g}. Values depend on the order of the images. "
+        f"Likely cause: {found['cause']}. Try: {_MODES}"
+    )

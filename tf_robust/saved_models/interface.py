@@ -1,11 +1,17 @@
-"""Input and output conventions of a model: pixel scale, kind of output, signature, input size."""
+"""Input and output conventions of a model: pixel scale, kind of output, signature, input size; and the cards that declare them.
 
+Importing this module does not import TensorFlow.
+"""
+
+import contextlib
 import dataclasses
+import json
+import os
 import typing
 from collections.abc import Collection, Mapping
 
 from tf_robust.ops import pixel_scale
-from tf_robust.saved_models import card_files
+from tf_robust.saved_models import zoo
 from tf_robust.utils.errors import unknown
 
 Kind = typing.Literal["auto", "logits", "probabilities"]
@@ -54,22 +60,16 @@ class ModelInterface:
     def with_card(self, card: Mapping[str, typing.Any], path: str, names: Collection[str] = ()) -> "ModelInterface":
         """Returns the interface with the pixel scale and the kind of output that the card of a model declares, or their defaults.
 
-        Args:
-            card: of the model.
-            path: of the model, for messages.
-            names: of the model's outputs, which `outputs` may name instead.
-
-        Raises:
-            ValueError: `input_range` or `outputs` contradicts the card.
+        Raises ValueError if `input_range` or `outputs` contradicts the card. names: of the outputs, which `outputs` may name instead.
         """
-        declared = card_files.declared_range(card)
+        declared = declared_range(card)
         kind = next((one for one in OUTPUTS if one == card.get("output")), None)
         try:
-            ModelInterface(declared)
+            other = ModelInterface(declared)
         except ValueError:  # a card of another program
-            declared = ""
+            declared, other = "", ModelInterface()
         automatic = self.input_range in ("", "auto")
-        if declared and not automatic and not self._is_scale(declared):
+        if declared and not automatic and (self.affine(), self.blue_first) != (other.affine(), other.blue_first):
             raise _contradiction("input_range", declared, self.input_range, path)
         if kind and self.outputs not in ("auto", kind, *names):
             raise _contradiction("outputs", kind, self.outputs, path)
@@ -78,10 +78,6 @@ class ModelInterface:
             input_range=declared if declared and automatic else self.input_range or NAMED_RANGES[""],
             outputs=kind if kind and self.outputs == "auto" else self.outputs,
         )
-
-    def _is_scale(self, text):
-        other = ModelInterface(text)
-        return (self.affine(), self.blue_first) == (other.affine(), other.blue_first)
 
     def conventions(self) -> dict[str, str | int]:
         """Returns the fields that determine the logits, for JSON."""
@@ -100,3 +96,76 @@ class ModelInterface:
 
 def _contradiction(name: str, declared: str, given: str, path: str) -> ValueError:
     return ValueError(f"Expected {name}={declared}, as the card of {path} says. Received: {name}={given}. Try: leave out {name}")
+
+
+def declared_range(card: Mapping[str, typing.Any]) -> str:
+    """Returns the pixel scale of a model by its card, as a `ModelInterface.input_range`; empty: the card declares none."""
+    entry = card.get("input")  # cards of other programs may have any type
+    value = entry.get("range") if isinstance(entry, dict) else None
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(one, (int, float)) for one in value):
+        return f"{value[0]:g},{value[1]:g}"
+    return value if isinstance(value, str) else ""
+
+
+def read_card(path: str) -> dict[str, typing.Any]:
+    """Returns the card of a model of a path or zoo:NAME; {} if it has none. What `harden` recorded beside the model is part of it."""
+    if path.startswith("zoo:"):
+        return zoo.card(path.removeprefix("zoo:"))
+    file = next(filter(os.path.exists, (os.path.join(path, "card.json"), f"{path}.json")), None)
+    own, hardening = _read(file) if file else {}, _card_of_hardening(path)
+    return {**hardening, **own, **{name: value for name, value in hardening.items() if name not in ("input", "output")}}
+
+
+def _card_of_hardening(path):
+    """Returns the fields of a card that the record `harden.json` beside a hardened model gives; {} for other models."""
+    folder, name = os.path.split(os.path.abspath(path))
+    file = os.path.join(folder, "harden.json")
+    record = _read(file) if os.path.isfile(file) else {}
+    if record.get("model") != name:
+        return {}
+    card = {"trained_on": record.get("trained_on", [])}
+    if data := record.get("data"):
+        card["data"] = data
+    if interface := record.get("interface"):
+        card |= {"input": {"range": interface["input_range"]}, "output": interface["outputs"]}
+    return card
+
+
+def _read(file):
+    """The content of a JSON file; {} if it is no object, as a file of other software may be."""
+    try:
+        with open(file, encoding="utf-8") as opened:
+            content = json.load(opened)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"Expected JSON in {file}. Received: a damaged file ({error}). Try: restore an intact copy") from error
+    return content if isinstance(content, dict) else {}
+
+
+def training_data(path: str) -> str:
+    """Returns the name of the data that a model of this package was trained on; empty for other models and for the workdir of a run."""
+    if path.startswith("zoo:"):
+        return path.removeprefix("zoo:").partition("/")[0]
+    if os.path.exists(os.path.join(path, "flags.txt")):
+        return ""
+    with contextlib.suppress(OSError, ValueError):
+        card = read_card(path) or read_card(os.path.join(path, "saved_model"))
+        return card["data"] if isinstance(card.get("data"), str) else ""
+    return ""
+
+
+def trainings(card: Mapping[str, typing.Any]) -> list[dict[str, typing.Any]]:
+    """Returns the data that a model was trained on, by its card: dictionaries.
+
+    They have `data`, the name of the data set; `validation_fraction` of its images, held out for validation and, of data without splits,
+    for test (None: other images were held out than those of a split; missing: the usual fraction); and, of data without splits,
+    `division`, which determines their division (`data.describe_division`).
+    """
+    entries = card.get("trained_on")
+    if isinstance(entries, list):
+        return [one for one in entries if isinstance(one, dict) and isinstance(one.get("data"), str)]
+    name, flags = card.get("data"), card.get("flags")
+    if not isinstance(name, str) or not name:
+        return []
+    known = isinstance(flags, dict) and "validation_fraction" in flags
+    fraction = {"validation_fraction": float(flags["validation_fraction"])} if known else {}  # type: ignore[index]
+    return [{"data": name, **fraction, **({"division": card["division"]} if "division" in card else {})}]

@@ -24,16 +24,7 @@ WARM_UP, MIN_CALLS, MAX_CALLS, SECONDS = 10, 5, 500, 3.0  # calls, and the time 
 
 
 def milliseconds(path: str, shape: tuple[int, ...], trust: bool = False) -> tuple[float, int]:
-    """Returns the median time of a call with one image, and the number of calls.
-
-    Args:
-        path: of a SavedModel folder, or a Keras, TensorFlow Lite or ONNX file.
-        shape: (H, W, C) of the image.
-        trust: run the Python code in a Keras file.
-
-    Raises:
-        RuntimeError: the process failed.
-    """
+    """Returns the median time of a call with one image of shape (H, W, C), and the number of calls. trust: as in `ModelInterface`."""
     command = [sys.executable, "-m", __name__, path, *map(str, shape), str(int(trust))]
     paths = os.pathsep.join(filter(None, [_ROOT, os.environ.get("PYTHONPATH", "")]))
     done = subprocess.run(command, env={**os.environ, **_ONE_THREAD, "PYTHONPATH": paths}, capture_output=True, text=True)

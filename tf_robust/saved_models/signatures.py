@@ -1,12 +1,18 @@
 """Signatures of models of any format: names and types of input and output tensors, and how to call the model."""
 
 import dataclasses
+import typing
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import tensorflow as tf
 
 from tf_robust.saved_models.interface import OUTPUTS, Kind
+from tf_robust.utils.errors import cause
 
+Axes = tuple[int, int, int, int]
+Result = typing.TypeVar("Result")
+_LAYOUTS: dict[str, Axes] = {"channels first": (0, 3, 1, 2), "channels last": (0, 1, 2, 3)}
 BEFORE_SOFTMAX = "/before_softmax"  # after the name of an output: the logits of which it is the softmax, which `Signature.call` may add
 
 
@@ -64,21 +70,13 @@ class Signature:
         )
 
     def kind(self, declared: Kind) -> Kind:
-        """Returns the kind of output that is called for: logits or probabilities; auto if no output has such a name.
-
-        Args:
-            declared: logits, probabilities or auto.
-        """
+        """Returns the kind of output that is called for: logits or probabilities; auto if no output has such a name."""
         return next((kind for kind in OUTPUTS if kind in self.outputs), declared) if declared == "auto" else declared
 
     def output(self, kind: str) -> str:
         """Returns the name of the output with logits or probabilities: the output of that name, or else the only one.
 
-        Args:
-            kind: logits, probabilities or auto, as `kind` returns it.
-
-        Raises:
-            ValueError: there is no such output, or it is not float [N, classes]; [N, 1] has two classes.
+        Raises ValueError if there is no such output, or it is not float [N, classes], or [N, 1] for two classes.
         """
         name = kind if kind in self.outputs else next(iter(self.outputs), "")
         others = [other for other in OUTPUTS if other in self.outputs and other != kind]
@@ -108,3 +106,61 @@ def described(specs: Mapping[str, tf.TensorSpec]) -> str:
 def shape_text(shape: tf.TensorShape) -> str:
     """Returns a shape as text."""
     return "of any shape" if shape.rank is None else str(shape.as_list())
+
+
+def run_in_layout(run: Callable[[Axes], Result], known: list[Axes]) -> Result:
+    """Returns the result of a model on images [N, H, W, C] whose axes are reordered: channels first, unless it fails with these.
+
+    known: the order that the model takes; empty: gets the first one with which it does not fail.
+    """
+    failures: dict[str, Exception] = {}
+    for name, axes in _LAYOUTS.items():
+        if known and axes != known[0]:
+            continue
+        try:
+            result = run(axes)
+        except (MemoryError, ValueError):  # of this package
+            raise
+        except Exception as error:  # of any kind: runtimes have their own
+            failures[name] = error
+            continue
+        known[:] = [axes]
+        return result
+    reasons = {name: cause(error).rpartition("RuntimeError: ")[2] for name, error in failures.items()}  # without TorchScript's traceback
+    raise RuntimeError("; ".join(f"{name}: {reason}" for name, reason in reasons.items())) from next(iter(failures.values()))
+
+
+def numpy_signature(
+    run: Callable[[np.ndarray], list[np.ndarray]], inputs: Mapping[str, tf.TensorSpec], outputs: Mapping[str, tf.TensorSpec]
+) -> Signature:
+    """Returns the signature of a model that computes on NumPy arrays, without gradients. run: batch of the only input -> list of outputs.
+
+    With a fixed batch size in the input, batches are divided and the last part is padded.
+    """
+    specs = _with_free_batch(outputs)
+    if len(inputs) != 1:
+        return Signature(lambda **_: {}, dict(inputs), specs)
+    ((name, spec),) = inputs.items()
+    size = spec.shape[0] if spec.shape.rank else None
+
+    def run_parts(batch):
+        parts = np.split(batch, range(size, len(batch), size)) if size else [batch]
+        if size:
+            parts[-1] = np.concatenate([parts[-1], np.zeros([size - len(parts[-1]), *batch.shape[1:]], batch.dtype)])
+        return [np.concatenate(results)[: len(batch)] for results in zip(*map(run, parts), strict=True)]
+
+    def call(**images):
+        if tf.executing_eagerly():  # errors are those of the runtime
+            results = [tf.convert_to_tensor(one) for one in run_parts(np.asarray(images[name]))]
+        else:
+            results = tf.numpy_function(run_parts, [images[name]], [spec.dtype for spec in specs.values()])
+            results = results if isinstance(results, (list, tuple)) else [results]  # one type in the list: one tensor
+        return {key: tf.ensure_shape(result, spec.shape) for (key, spec), result in zip(specs.items(), results, strict=True)}
+
+    return Signature(call, _with_free_batch(inputs), specs, has_graph=False)
+
+
+def _with_free_batch(specs):
+    return {
+        name: tf.TensorSpec([None, *spec.shape[1:]] if spec.shape.rank else spec.shape, spec.dtype, name) for name, spec in specs.items()
+    }

@@ -89,7 +89,7 @@ def fit(
             their state.
         steps_per_execution: number of steps per call of the compiled graph.
         stop_after: stop cleanly at this global step, as Ctrl-C does; before the first step if the checkpoint has reached it.
-        servers: addresses of processes that produce the batches (`data.service`); empty: this process.
+        servers: addresses of processes that produce the batches (`data.pipeline.Server`); empty: this process.
         on_first_batch: called before the first step with its batch, unless servers produce the batches.
         selection: chooses the epoch whose weights the classifier gets, and may stop the training early; on one machine. None: the last.
         **pipeline: `augmentations` and `views`, arguments of `data.training_batches`.
@@ -149,7 +149,7 @@ def fit(
     )
     method.stop_training = False
     callback_list.on_train_begin()
-    with distribution.detect_lost_workers(strategy), data.service.watched(servers), StopOnInterrupt(one_machine) as stop_requested:
+    with distribution.detect_lost_workers(strategy), data.pipeline.watched_servers(servers), StopOnInterrupt(one_machine) as stop_requested:
         saver = _Saver(method, checkpoint_folder, step, start, state)
         batches = data.training_batches(source, batch_size, seed=method.seed, step=step, servers=servers, **pipeline)
         if on_first_batch and not servers:

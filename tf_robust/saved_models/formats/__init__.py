@@ -140,19 +140,10 @@ def format_of(path: str | os.PathLike) -> Format | None:
 
 
 def read(path: str | os.PathLike, trust: bool = False) -> "tuple[str, dict[str, Signature], object]":
-    """Reads the signatures of a model.
+    """Reads a model: (path of the model's folder or file itself, {name: `Signature`}, the object that holds the weights).
 
-    Args:
-        path: a SavedModel folder, a preset folder of keras_hub, a file of a known format, a folder with a SavedModel folder
-            `saved_model` in it, or PREFIX:NAME.
-        trust: run the Python code in the model's file (Lambda layers of Keras).
-
-    Returns:
-        (path of the model's folder or file itself, {name: `Signature`}, the object that holds the weights).
-
-    Raises:
-        FileNotFoundError: there is no model.
-        ValueError: it cannot be loaded.
+    path: a folder or file of a known format, a folder with a SavedModel folder `saved_model` in it, or PREFIX:NAME. trust: run the Python
+    code in the model's file (Lambda layers of Keras).
     """
     path = os.fspath(path)
     found = format_of(path)

@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from tf_robust import models
 from tf_robust.models.fused_batch_norms import folded_batch_norms
-from tf_robust.saved_models.formats.reading import readable
 from tf_robust.saved_models.signatures import BEFORE_SOFTMAX, Signature
+from tf_robust.utils.errors import readable
 
 _ADVICE = (
     "Try: copy it again; or, with the code of its custom classes, write a SavedModel by model.export(DIR), and load that; "
@@ -38,19 +38,7 @@ _UNNAMED = ("Functional", "__keras_tensor__")  # classes of Keras without a publ
 
 
 def read_archive(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
-    """Reads a `.keras` file as one signature, `serving_default`, as in Keras' `export`.
-
-    Args:
-        path: of the file.
-        trust: run Lambda layers.
-
-    Raises:
-        ValueError: it is damaged, or contains Python code and is not trusted.
-    """
-    if not zipfile.is_zipfile(path):
-        raise ValueError(
-            f"Expected a .keras archive (a zip file). Received: {path}, which is not a complete .keras archive. Try: copy it again"
-        )
+    """Reads a `.keras` file as one signature, `serving_default`, as in Keras' `export`. trust: run Lambda layers."""
     with readable(path, _ADVICE), zipfile.ZipFile(path) as archive:
         config = json.loads(archive.read("config.json"))
         metadata = json.loads(archive.read("metadata.json")) if "metadata.json" in archive.namelist() else {}
@@ -58,11 +46,7 @@ def read_archive(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
 
 
 def read_hdf5(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
-    """Reads a whole model in HDF5, as `model.save("model.h5")` writes it. Arguments as in `read_archive`.
-
-    Raises:
-        ValueError: it is damaged, has only weights, or contains Python code and is not trusted.
-    """
+    """Reads a whole model in HDF5, as `model.save("model.h5")` writes it. Arguments as in `read_archive`."""
     with readable(path, _ADVICE), h5py.File(path) as file:
         config, version = file.attrs.get("model_config"), file.attrs.get("keras_version", "")
     if config is None:
@@ -103,13 +87,7 @@ def _by_name(outputs):
 
 
 def compiled_as_given(model: keras.Model, path: str, trust: bool = False) -> keras.Model:
-    """Compiles a model as it is in the file that it was loaded from, by `compile_like`, and returns it.
-
-    Args:
-        model: loaded from the file.
-        path: of the file; without one the model is unchanged.
-        trust: as in `read_archive`.
-    """
+    """Compiles a model as it is in the file that it was loaded from, by `compile_like`, and returns it; unchanged without such a file."""
     if model.compiled or not os.path.isfile(path):
         return model
     with warnings.catch_warnings(), contextlib.suppress(Exception):  # losses of the user's own, or a file of another version
@@ -130,7 +108,8 @@ def compile_like(model: keras.Model, given: keras.Model) -> keras.Model:
 
 
 def _load(path, config, version, trust):
-    if not trust and "Lambda" in _class_names(config):  # also checked here: old versions of Keras run those of HDF5 files
+    has_code = any(one.get("class_name") == "Lambda" for one in _dictionaries(config))
+    if has_code and not trust:  # also checked here: old versions of Keras run those of HDF5 files
         raise ValueError(
             f"Expected a model that can be loaded. Received: {path}: it contains Python code (a Lambda layer), which is not run. "
             "Try: trust, if you trust the file; or write a SavedModel by model.export(DIR), and load that."
@@ -198,19 +177,17 @@ def _custom_classes(config):
 
 def _custom_names(config: object) -> Iterator[str]:
     """Yields the names of the classes in a configuration that are not of Keras; HDF5 files do not state the modules of layers."""
-    if isinstance(config, dict) and "config" in config:
-        name = str(config.get("class_name", ""))
-        if config.get("registered_name") and not str(config.get("module")).startswith("keras."):
-            yield str(config["registered_name"])
-        elif "module" not in config and name not in _UNNAMED and not (hasattr(keras.layers, name) or hasattr(keras, name)):
+    for one in _dictionaries(config):
+        name = str(one.get("class_name", ""))
+        if "config" in one and one.get("registered_name") and not str(one.get("module")).startswith("keras."):
+            yield str(one["registered_name"])
+        elif "config" in one and "module" not in one and name not in _UNNAMED and not (hasattr(keras.layers, name) or hasattr(keras, name)):
             yield name
-    for value in config.values() if isinstance(config, dict) else config if isinstance(config, list) else ():
-        yield from _custom_names(value)
 
 
-def _class_names(config: object) -> Iterator[str]:
-    """Yields all class names in a configuration."""
+def _dictionaries(config: object) -> Iterator[dict]:
+    """Yields all dictionaries in a configuration."""
     if isinstance(config, dict):
-        yield str(config.get("class_name", ""))
+        yield config
     for value in config.values() if isinstance(config, dict) else config if isinstance(config, list) else ():
-        yield from _class_names(value)
+        yield from _dictionaries(value)

@@ -6,8 +6,8 @@ import importlib
 import numpy as np
 import tensorflow as tf
 
-from tf_robust.saved_models.formats.reading import Axes, import_extra, numpy_signature, readable, run_in_layout
-from tf_robust.saved_models.signatures import Signature
+from tf_robust.saved_models.signatures import Axes, Signature, numpy_signature, run_in_layout
+from tf_robust.utils.errors import import_extra, readable
 
 _TYPES = {"float": "float32", "double": "float64"}  # where TensorFlow has another name
 
@@ -16,14 +16,6 @@ def read(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
     """Reads an `.onnx` file as one signature, `serving_default`.
 
     Images are transposed to channels first if the shape of its input says so, or if it does not state channels and the model does not fail.
-
-    Args:
-        path: of the file.
-        trust: not used: the format contains no Python code.
-
-    Raises:
-        ImportError: onnxruntime is not installed.
-        ValueError: the file is damaged.
     """
     runtime = import_extra("onnxruntime", "onnx")
     with readable(path, "Try: copy it or export it again, with its .data file if it has one."):

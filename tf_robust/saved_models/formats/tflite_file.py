@@ -5,22 +5,13 @@ import threading
 import numpy as np
 import tensorflow as tf
 
-from tf_robust.saved_models.formats.reading import import_extra, numpy_signature, readable
-from tf_robust.saved_models.signatures import Signature
+from tf_robust.saved_models.signatures import Signature, numpy_signature
 from tf_robust.utils import quiet
+from tf_robust.utils.errors import import_extra, readable
 
 
 def read(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
-    """Reads a `.tflite` file as one signature, `serving_default`; quantized inputs and outputs become floats.
-
-    Args:
-        path: of the file.
-        trust: not used: the format contains no Python code.
-
-    Raises:
-        ImportError: ai-edge-litert is not installed.
-        ValueError: the file is damaged.
-    """
+    """Reads a `.tflite` file as one signature, `serving_default`; quantized inputs and outputs become floats."""
     litert = import_extra("ai_edge_litert.interpreter", "tflite")
     with readable(path, "Try: copy it or convert it again."), quiet.native_output():
         interpreter = litert.Interpreter(model_path=path)

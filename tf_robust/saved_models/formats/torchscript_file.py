@@ -9,22 +9,14 @@ import zipfile
 import numpy as np
 import tensorflow as tf
 
-from tf_robust.saved_models.formats.reading import Axes, import_extra, readable, run_in_layout
-from tf_robust.saved_models.signatures import Signature
+from tf_robust.saved_models.signatures import Axes, Signature, run_in_layout
+from tf_robust.utils.errors import import_extra, readable
 
 
 def read(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
     """Reads a TorchScript file as one signature, `serving_default`, of images [N, H, W, C].
 
     They are transposed to channels first, unless the model fails with these and takes channels last.
-
-    Args:
-        path: of the file.
-        trust: not used: loading a TorchScript file always trusts it.
-
-    Raises:
-        ImportError: torch is not installed.
-        ValueError: the file is damaged, or is a pickle.
     """
     if not _is_torchscript(path):
         raise ValueError(

@@ -26,14 +26,7 @@ def names() -> list[str]:
 
 
 def folder_of(name: str) -> str:
-    """Returns the folder of a pretrained model.
-
-    Args:
-        name: one of `names()`.
-
-    Raises:
-        ValueError: unknown name.
-    """
+    """Returns the folder of a pretrained model, one of `names()`."""
     if name not in names():
         raise unknown("pretrained model", name, names())
     return os.path.join(FOLDER, name)
@@ -64,8 +57,6 @@ def load(name: str) -> "keras.Model":
     Raises:
         ValueError: unknown name, or weights that are not those of the card.
     """
-    from tf_robust.saved_models.exported import rebuild
-
     description, folder = card(name), folder_of(name)
     if digest(folder) != description["weights"]["sha256"]:
         raise ValueError(
@@ -73,6 +64,22 @@ def load(name: str) -> "keras.Model":
             "another SHA-256. Try: install the package again"
         )
     return rebuild(description, folder)
+
+
+def rebuild(card: dict, folder: str) -> "keras.Model":
+    """Returns the network of a model that this package wrote, with its layers, from its card and the weights in its folder.
+
+    Raises ValueError if the weights are not those of the network that the card names.
+    """
+    from tf_robust import models
+
+    flags = card.get("flags", {})
+    shape, classes = card["input"]["shape"][1:], len(card["classes"])
+    network = models.build(card["model"], shape, classes, resize=int(flags.get("resize", 0)))
+    if width := int(flags.get(f"{card.get('method')}_head_width", 0)):
+        network = models.with_hidden_layer(network, width)
+    models.load_encoder(network, folder, head=True)
+    return network
 
 
 def digest(folder: str) -> str:
