@@ -7,6 +7,7 @@ a Keras model, a reloaded SavedModel, a function. Sizes of perturbations are in 
 import functools
 import warnings
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,8 +48,8 @@ class Attack:
         """Returns the maximum number of attempts for a model of `classes` classes; `targeted`: target classes are given."""
         return self.restarts
 
-    norm: type[norms.Norm] | str | None = None
-    radius: float | None = None
+    norm: Any = None  # a `Norm` or its name; None: perturbations of any size
+    radius: Any = None  # float
 
     @property
     def _norm(self):

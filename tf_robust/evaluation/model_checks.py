@@ -216,7 +216,7 @@ def load_surrogate(
     if isinstance(model, loading.Classifier):
         surrogate = model
     else:
-        load = loading.load_classifier if isinstance(model, (str, os.PathLike)) else loading.classifier_of
+        load: Callable = loading.load_classifier if isinstance(model, (str, os.PathLike)) else loading.classifier_of
         interface = loading.ModelInterface(input_range="auto", trust=trust)
         size = loading.image_size_of(load(model, interface))
         if size and size != tuple(source.image_shape[:2]) and size[0] == size[1]:

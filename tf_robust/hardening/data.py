@@ -10,8 +10,7 @@ from tf_robust.data.kinds import shift_data
 from tf_robust.data.source import Source
 from tf_robust.data.sources import Shift
 from tf_robust.data.subsets import SUBSET_SEED, JoinedSource, split_train_val_test, stratified_parts, stratified_subset, without_validation
-from tf_robust.evaluation.evaluation_data import EvaluationData
-from tf_robust.evaluation.model_checks import fraction_not_trained_on
+from tf_robust.evaluation.evaluation_data import EvaluationData, fraction_not_trained_on
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.target import LabeledImages, ValidationSet
 from tf_robust.saved_models.loading import Classifier

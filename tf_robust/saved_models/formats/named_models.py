@@ -10,7 +10,8 @@ from tf_robust.models.named import application_family
 from tf_robust.saved_models import zoo
 from tf_robust.saved_models.formats.keras_files import keras_signature
 from tf_robust.saved_models.signatures import Signature
-from tf_robust.utils.errors import import_extra, readable
+from tf_robust.utils.errors import readable
+from tf_robust.utils.lazy import import_extra
 
 
 def read_pretrained(name: str, trust: bool) -> tuple[dict[str, Signature], object]:

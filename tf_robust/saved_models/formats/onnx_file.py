@@ -7,7 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust.saved_models.signatures import Axes, Signature, numpy_signature, run_in_layout
-from tf_robust.utils.errors import import_extra, readable
+from tf_robust.utils.errors import readable
+from tf_robust.utils.lazy import import_extra
 
 _TYPES = {"float": "float32", "double": "float64"}  # where TensorFlow has another name
 

@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from tf_robust.saved_models.signatures import Signature, numpy_signature
 from tf_robust.utils import quiet
-from tf_robust.utils.errors import import_extra, readable
+from tf_robust.utils.errors import readable
+from tf_robust.utils.lazy import import_extra
 
 
 def read(path: str, trust: bool) -> tuple[dict[str, Signature], object]:

@@ -10,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust.saved_models.signatures import Axes, Signature, run_in_layout
-from tf_robust.utils.errors import import_extra, readable
+from tf_robust.utils.errors import readable
+from tf_robust.utils.lazy import import_extra
 
 
 def read(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
