@@ -17,7 +17,7 @@ from tf_robust import data, metrics
 from tf_robust.configs.evaluation import EvalConfig
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_subset
-from tf_robust.evaluation.evaluation_set import EvaluationSet, batch_size_of, clean_batches
+from tf_robust.evaluation.evaluation_set import EvaluationSet, batch_size_of, clean_batches, read_batches
 from tf_robust.evaluation.metric_value import parse_metric
 from tf_robust.evaluation.scoring import collect, correctness, masked_logits, score_set
 from tf_robust.ops import philox
@@ -197,15 +197,13 @@ def known_images(training: Source) -> Source:
 def _score_open_set(predict, evaluation_set, known, open_sets):
     """The record of a set: the scores of each image."""
     parts: list[dict] = []
-    for images, _ in evaluation_set.open():
+    for images, *_ in read_batches(evaluation_set):
         if known() is None:
             parts.append(metrics.logit_scores(np.asarray(predict(images))))
             continue
         outputs = open_sets.model.outputs(images)
         scores = metrics.logit_scores(np.asarray(masked_logits(outputs["logits"], evaluation_set.class_mask)))
         parts.append({**scores, "knn": metrics.neighbor_scores(known(), np.asarray(outputs["embedding"]), open_sets.neighbors)})
-    if not parts:
-        raise ValueError(f"Expected images in {evaluation_set.name!r}. Received: none")
     scores = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     count = len(scores[BASELINE_SCORE])
     return {"kind": "ood", "count": count, "scores": {name: encoded(one.astype(np.float32)) for name, one in scores.items()}}

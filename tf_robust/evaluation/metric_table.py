@@ -168,21 +168,19 @@ class Match(typing.NamedTuple):
     def needed(self, eval_config: EvalConfig) -> list[tuple[Option, tuple[str, ...] | None]]:
         """Returns the options that the metric needs, each with the texts of which one is needed, as in `Option`."""
         options = (Option("evaluations", self.metric.evaluations), *self.metric.options)
-        texts = [(option, self._texts(option.values, eval_config)) for option in options]
-        return [(option, values) for option, values in texts if values != ()]
-
-    def _texts(self, values, eval_config):
-        if values is None:
-            return None
-        return tuple(values(self.values, eval_config)) if callable(values) else tuple(value.format(**self.values) for value in values)
+        needed: list[tuple[Option, tuple[str, ...] | None]] = []
+        for option in options:
+            if callable(option.values):
+                texts = tuple(option.values(self.values, eval_config))
+            else:
+                texts = tuple(text.format(**self.values) for text in option.values or ())
+            if texts or option.values is None:
+                needed.append((option, texts or None))
+        return needed
 
 
 def find_metric(name: str) -> Match:
-    """Returns the metric of a name; one without a text if the name is unknown.
-
-    Args:
-        name: as in `evaluation.json`, without the prefix of a model that was adapted or trained with few labels.
-    """
+    """Returns the metric of a name, without the prefix of an adapted model or of few labels; one without a text if it is unknown."""
     family = name.partition("/")[0]
     for metric in METRICS.values():
         if metric.family == family and (match := metric.regex.fullmatch(name)):

@@ -7,8 +7,7 @@ import dataclasses
 from tf_robust import metrics
 from tf_robust.evaluation.metric_table import FRACTION, METRICS, Match, find_metric
 
-LABEL_FRACTION = "label_fraction_"
-ADAPTED = "adapted"
+_LABEL_FRACTION, _ADAPTED = "label_fraction_", "adapted"  # beginnings of names
 CLEAN = ("clean", "bal")  # names of the accuracy on the clean test set; bal of the balanced corner-digit sets
 CORRUPTION_FAMILIES = ("corruptions", "corruptions_bar")
 CONFIDENCE_FAMILIES = tuple(dict.fromkeys(metric.family for metric in METRICS.values() if metric.card == "confidence"))
@@ -43,7 +42,7 @@ class MetricValue:
     adapted: bool = False
 
     def __str__(self) -> str:
-        return f"{self.prefix}/{self._plain_name}" if self.prefix else self._plain_name
+        return "/".join(filter(None, (self.prefix, self._plain_name)))
 
     @property
     def _plain_name(self) -> str:
@@ -52,8 +51,8 @@ class MetricValue:
     @property
     def prefix(self) -> str:
         """The part of the name before the family, which tells how the model was trained and adapted."""
-        parts = LABEL_FRACTION + self.label_fraction if self.label_fraction else "", ADAPTED if self.adapted else ""
-        return "/".join(part for part in parts if part)
+        parts = _LABEL_FRACTION + self.label_fraction if self.label_fraction else "", _ADAPTED if self.adapted else ""
+        return "/".join(filter(None, parts))
 
     @property
     def metric(self) -> str:
@@ -120,11 +119,11 @@ class MetricValue:
 def parse_metric(text: str) -> MetricValue:
     """Parses a name such as `corruptions/fog/3` to a `MetricValue` without a value."""
     fraction = ""
-    if text.startswith(LABEL_FRACTION):
+    if text.startswith(_LABEL_FRACTION):
         first, _, text = text.partition("/")
-        fraction = first.removeprefix(LABEL_FRACTION)
-    adapted = text.startswith(f"{ADAPTED}/")
-    text = text.removeprefix(f"{ADAPTED}/")
+        fraction = first.removeprefix(_LABEL_FRACTION)
+    adapted = text.startswith(f"{_ADAPTED}/")
+    text = text.removeprefix(f"{_ADAPTED}/")
     family, _, name = text.partition("/")
     severity = None
     if family in CORRUPTION_FAMILIES and name.rpartition("/")[2].isdecimal():
@@ -151,11 +150,7 @@ class Description:
 
 
 def describe(name: str) -> Description:
-    """Returns the description of a metric; an unknown one keeps its name and has no meaning.
-
-    Args:
-        name: of the metric, as in `evaluation.json`.
-    """
+    """Returns the description of a metric by its name in `evaluation.json`; an unknown one keeps its name and has no meaning."""
     parsed = parse_metric(name)
     metric = parsed.entry.metric
     if not metric.text:

@@ -122,11 +122,6 @@ def evaluate(
             depends=lambda name: evaluation.dependencies(digest, interface_fields, card, name),
             log=log or progress.at_intervals(functools.partial(print, flush=True), _SECONDS_BETWEEN_LINES, evaluation.IMPORTANT),
         )
-    options = {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in dataclasses.asdict(data.eval_config).items()
-        if name not in UNRECORDED_FLAGS and (value or name != "corruptions")  # as before there was a choice
-    }
     no_mce = evaluation.why_no_mce(source, data.eval_config, result.metrics)
     content = {
         "row": row,
@@ -135,9 +130,16 @@ def evaluate(
         "data": data.config.data,
         "model": str(classifier.card.get("model", model_name or os.path.basename(os.path.abspath(classifier.path)))),
         "split": data.eval_config.evaluation_split,
-        "options": options,
+        "options": recorded(data.eval_config),
         "card": card,
-        "attacks": _attacks(result.records),
+        "attacks": {
+            record["set"]: {
+                "accuracy_after": {name: count / record["count"] for name, count in record["correct_after"].items()},
+                "warnings": record["warnings"],
+            }
+            for record in result.records
+            if "correct_after" in record  # each member of AutoAttack
+        },
         "rows": [metric.of_model(data.config.label_fraction, adapted).to_json() for metric in result.metrics],
         "versions": environment.describe(),
         "commit": environment.commit(),
@@ -149,6 +151,15 @@ def evaluate(
         **({"notes": [no_mce]} if no_mce else {}),
     }
     return ModelEvaluation(content, classifier, predict, data, source, result)
+
+
+def recorded(eval_config: evaluation.EvalConfig) -> dict:
+    """Returns the fields of the configuration, for JSON; without paths, whose content the card describes."""
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in dataclasses.asdict(eval_config).items()
+        if name not in UNRECORDED_FLAGS and (value or name != "corruptions")  # as before there was a choice
+    }
 
 
 def match_model_and_data(
@@ -177,15 +188,3 @@ def match_model_and_data(
     check_columns(known, source)
     note_classes(source, data.num_classes)
     return with_checked_inputs(known, source), data, source
-
-
-def _attacks(records):
-    """Accuracies after each member of AutoAttack, and its warnings: {set: {"accuracy_after": {member: fraction}, "warnings": [...]}}."""
-    return {
-        record["set"]: {
-            "accuracy_after": {name: count / record["count"] for name, count in record["correct_after"].items()},
-            "warnings": record["warnings"],
-        }
-        for record in records
-        if "correct_after" in record
-    }

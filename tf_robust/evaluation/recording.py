@@ -259,7 +259,6 @@ class PerImage:
 
     def __init__(self, folder_of: Callable[[Mapping], str]):
         self._folder_of = folder_of
-        self._files: dict[str, list[dict]] = {}  # by path
         self._own: dict[tuple[str, str], dict[str, dict]] = {}  # by path and evaluation
 
     def __call__(self, evaluation: Mapping, metric: str) -> tuple[str, np.ndarray] | None:
@@ -274,33 +273,31 @@ class PerImage:
             is not a mean over images or its records are missing. The digest ends in `OTHER_ORDER` where the images are those of the
             clean set in another order.
         """
-        name = parse_metric(metric).plain
-        weights = _weights(name, evaluation)
-        if not weights or not evaluation.get("card") or "model_digest" not in evaluation:
+        settings = evaluation.get("card")
+        if not settings or "model_digest" not in evaluation:
             return None
+        name, order = parse_metric(metric).plain, ""
         own = self._records(evaluation)
-        order = ""
         if name.entry.metric.per_image:
             values = _clean_values(own, name)
         elif name.family == "certified":
             values = _certified_values(own, name)
         elif name.family == "attack_curves":
-            values = _minimum_norm_values(evaluation, own, name)
+            values = _minimum_norm_values(settings, own, name)
         else:
+            weights = _weights(name, settings)
             values = _weighted_values(own, weights)
             order = OTHER_ORDER if values is not None and any(own[one].get("order") for one in weights) else ""
         if values is None:
             return None
-        return record_key(card.dependencies(None, None, evaluation["card"], str(name))) + order, values
+        return record_key(card.dependencies(None, None, settings, str(name))) + order, values
 
     def _records(self, evaluation):
         """Returns {set: record} for the records of this evaluation."""
         path = os.path.join(self._folder_of(evaluation), "measured.jsonl")
-        key = path, record_key(_origin(evaluation))
+        key = path, record_key([evaluation[part] for part in ("model_digest", "interface", "card")])
         if key not in self._own:
-            if path not in self._files:
-                self._files[path] = read_records(path)
-            self._own[key] = own_records(evaluation, self._files[path])
+            self._own[key] = own_records(evaluation, read_records(path))
         return self._own[key]
 
 
@@ -327,10 +324,10 @@ def _certified_values(own, name):
     return smoothing.certified_correct(own["certified"], float(radius)) if norm == "l2" else None
 
 
-def _minimum_norm_values(evaluation, own, name):
+def _minimum_norm_values(settings, own, name):
     """The values of an accuracy under the attacks that search for the smallest perturbation."""
     norm, radius = parse_threat(name.name)
-    attacks = [attack for attack in evaluation["card"]["attack_curves"]["attacks"] if parse_curve(attack)[1] == norm]
+    attacks = [attack for attack in settings["attack_curves"]["attacks"] if parse_curve(attack)[1] == norm]
     if any(f"distance/{attack}" not in own for attack in attacks):
         return None
     return adversarial.correct_at([own[f"distance/{attack}"] for attack in attacks], radius)
@@ -354,12 +351,12 @@ def _weighted_values(own, weights):
 
 def own_records(evaluation: Mapping, records: Iterable[dict]) -> dict[str, dict]:
     """Returns {set: record} of the records that have the model, interface, data and settings of an evaluation, an `evaluation.json`."""
-    model, interface, settings = _origin(evaluation)
-    return {
-        record["set"]: record
-        for record in records
-        if record["depends"] == record_key(card.dependencies(model, interface, settings, record["set"]))
-    }
+    return {record["set"]: record for record in records if record["depends"] == _key_in(evaluation, record["set"])}
+
+
+def _key_in(evaluation, name):
+    """The key of the record of a set."""
+    return record_key(card.dependencies(evaluation["model_digest"], evaluation["interface"], evaluation["card"], name))
 
 
 def images_of(evaluation: Mapping, folder: str, name: str) -> pandas.DataFrame | None:
@@ -367,27 +364,21 @@ def images_of(evaluation: Mapping, folder: str, name: str) -> pandas.DataFrame |
 
     `folder` is that of its records.
     """
-    model, interface, settings = _origin(evaluation)
-    depends = record_key(card.dependencies(model, interface, settings, name))
-    return shards_module().read(per_image_folder(folder, name), depends)
+    return shards_module().read(per_image_folder(folder, name), _key_in(evaluation, name))
 
 
-def _origin(evaluation):
-    return evaluation["model_digest"], evaluation["interface"], evaluation["card"]
-
-
-def _weights(name, evaluation):
-    """Returns {set: weight} where the metric is the weighted sum of the sets' means."""
+def _weights(name, settings):
+    """Returns {set: weight} where the metric is the weighted sum of the sets' means; settings: the card of the evaluation."""
     if name.family in CORRUPTION_FAMILIES:
-        means_over = evaluation.get("card", {}).get("corruption_means", {}).get("means_over_severities", ALL_SEVERITIES)
+        means_over = settings.get("corruption_means", {}).get("means_over_severities", ALL_SEVERITIES)
         severities = means_over if name.severity is None else (name.severity,)
         means = metrics.MEANS
         if name.family == "corruptions_bar":
-            means = {"mean": metrics.BAR.get(evaluation.get("card", {}).get("corruptions_bar", {}).get("set"), ())}
+            means = {"mean": metrics.BAR.get(settings.get("corruptions_bar", {}).get("set"), ())}
         sets = [f"{name.family}/{member}/{severity}" for member in means.get(name.name, (name.name,)) for severity in severities]
         return dict.fromkeys(sets, 1 / len(sets))
     if name.family == "flips":
-        sequences = evaluation.get("card", {}).get("flips", {}).get("sequences")
+        sequences = settings.get("flips", {}).get("sequences")
         ten = metrics.CIFAR_PERTURBATIONS if sequences == "cifar_p" else metrics.PERTURBATIONS
         without_noise = [member for member in ten if "noise" not in member]
         means = {"mean": ten, "mfr": ten, "mean_without_noise": without_noise, "mfr_without_noise": without_noise}

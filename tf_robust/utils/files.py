@@ -31,7 +31,7 @@ try:
 except ImportError:  # Windows: temporary files of killed processes are not removed
     fcntl = None  # type: ignore[assignment]
 
-_TAIL_BYTES = 4096  # in which a last line is looked for
+_TAIL_BYTES, _LINE_LENGTH = 4096, 160  # in which a last line is looked for, and what is returned of it
 # errors that a damaged .npz file raises
 DAMAGED = (OSError, ValueError, EOFError, KeyError, IndexError, RuntimeError, MemoryError, zipfile.BadZipFile)
 
@@ -193,14 +193,14 @@ def digest_of_folder(path: str, exclude: Collection[str] = ()) -> str:
     return digest.hexdigest()[:16]
 
 
-def last_line(path: str, length: int = 160) -> str:
+def last_line(path: str) -> str:
     """Returns the beginning of the last line of a text file that is neither blank nor of TensorFlow's log; empty if there is none."""
     if not os.path.isfile(path):
         return ""
     with open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - _TAIL_BYTES))
         lines = [line for line in file.read().splitlines() if line.strip() and not LOG_LINE.match(line)]
-    return lines[-1].decode("utf-8", errors="replace").strip()[:length] if lines else ""
+    return lines[-1].decode("utf-8", errors="replace").strip()[:_LINE_LENGTH] if lines else ""
 
 
 def storable(array: npt.ArrayLike) -> np.ndarray:
