@@ -3,7 +3,7 @@
 import os
 
 from tf_robust import corruptions, metrics
-from tf_robust.configs.writer import WriterConfig
+from tf_robust.configs.data import WriterConfig
 from tf_robust.corrupted_datasets import preview
 from tf_robust.corrupted_datasets.generator import CorruptionConfig, Generator
 from tf_robust.corrupted_datasets.npy import ArrayLayout

@@ -13,7 +13,7 @@ from tf_robust import attacks
 from tf_robust.attacks import norms
 from tf_robust.attacks.attack import Predict
 from tf_robust.attacks.criterion import Criterion
-from tf_robust.configs.threats import parse_threat
+from tf_robust.configs.evaluation import parse_threat
 from tf_robust.evaluation import auto_attack
 from tf_robust.evaluation.batches import SEED
 from tf_robust.evaluation.evaluation_set import ScoreSet

@@ -5,8 +5,7 @@ import functools
 from tf_robust import attacks
 from tf_robust.attacks import norms
 from tf_robust.attacks.attack import Predict
-from tf_robust.configs.evaluation import EvalConfig
-from tf_robust.configs.threats import ATTACKS, parse_curve, parse_threat
+from tf_robust.configs.evaluation import ATTACKS, EvalConfig, parse_curve, parse_threat
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_subset
 from tf_robust.evaluation import adversarial, auto_attack, scoring, smoothing

@@ -7,8 +7,7 @@ import numpy as np
 import pandas
 
 from tf_robust import metrics
-from tf_robust.configs.evaluation import ALL_SEVERITIES
-from tf_robust.configs.threats import parse_curve, parse_threat
+from tf_robust.configs.evaluation import ALL_SEVERITIES, parse_curve, parse_threat
 from tf_robust.evaluation import adversarial, card, smoothing
 from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES, parse_metric
 from tf_robust.evaluation.recording import per_image_folder, read_records, record_key, shards_module

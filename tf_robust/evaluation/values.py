@@ -7,8 +7,7 @@ import numpy as np
 import scipy.stats
 
 from tf_robust import metrics
-from tf_robust.configs.evaluation import ALL_SEVERITIES, EvalConfig
-from tf_robust.configs.threats import parse_curve, parse_threat
+from tf_robust.configs.evaluation import ALL_SEVERITIES, EvalConfig, parse_curve, parse_threat
 from tf_robust.evaluation import adversarial, smoothing, utility
 from tf_robust.evaluation.metric_table import METRICS
 from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES, MetricValue, parse_metric
