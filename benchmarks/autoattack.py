@@ -33,7 +33,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.timing import provenance, sources, with_earlier_rows
 from tf_robust import attacks, data, models
-from tf_robust.configs.threats import parse_threat
+from tf_robust.configs.evaluation import parse_threat
 from tf_robust.data.subsets import stratified_subset
 from tf_robust.saved_models import zoo
 from tf_robust.utils.files import atomic_file, read_json, write_json

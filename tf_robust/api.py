@@ -34,9 +34,9 @@ from tf_robust.hardening.trainable import check_format
 from tf_robust.ops import pixel_scale
 from tf_robust.report import charts as report_charts
 from tf_robust.runs.config import run_config
-from tf_robust.runs.locations import row_name
 from tf_robust.runs.results import Comparison, Result, compare
 from tf_robust.runs.run import Run
+from tf_robust.runs.workdir import row_name
 from tf_robust.saved_models import formats, input_check, loading
 from tf_robust.saved_models.formats.keras_files import compile_like
 from tf_robust.saved_models.interface import read_card
@@ -129,19 +129,15 @@ def evaluate(model: Model, data: Data | None = None, *, validation_data: Data | 
     if not isinstance(surrogate, (str, os.PathLike)):
         evaluation_data = dataclasses.replace(evaluation_data, surrogate=surrogate)
     classes = _classes(evaluation_data, predict)
-    in_memory = {
-        name: {
-            one: dataclasses.replace(_in_memory(images, evaluation_data, **(classes if name == "shifts" else {})), name=one)
-            for one, images in sets.items()
-        }
-        for name, sets in further.items()
-    }
-    validation = None if validation_data is None else _in_memory(validation_data, evaluation_data, **classes)
+
+    def named(sets, **options):
+        return {name: dataclasses.replace(_in_memory(images, evaluation_data, **options), name=name) for name, images in sets.items()}
+
     evaluation_data = dataclasses.replace(
         evaluation_data,
-        shift_images=in_memory.get("shifts", {}),
-        ood_images=in_memory.get("ood", {}),
-        validation_images=validation,
+        shift_images=named(further.get("shifts", {}), **classes),
+        ood_images=named(further.get("ood", {})),
+        validation_images=None if validation_data is None else _in_memory(validation_data, evaluation_data, **classes),
     )
     row, folder = _name_of(model, predict), tempfile.TemporaryDirectory()
     done = model_evaluation.evaluate(
@@ -193,21 +189,22 @@ def harden(
     config = HardenConfig(**{name: arguments.pop(name) for name in parameters(HardenConfig) if name in arguments})
     if isinstance(model, (str, os.PathLike)):
         check_format(model)
-    if isinstance(model, loading.Classifier) and isinstance(model.loaded, keras.Model):  # the search changes its weights
-        exists = os.path.exists(model.path) or model.path.partition(":")[0] in formats.prefixes()
-        model = (
-            loading.load_classifier(model.path, model.interface) if exists else loading.classifier_of(_copy(model.loaded), model.interface)
-        )
-    copied = _copy(model) if isinstance(model, keras.Model) else model
-    classifier, evaluation_data = _model_and_data(copied, given, seed, arguments)
-    held_out = [
+    # the search changes the weights
+    if isinstance(model, keras.Model):
+        model = _copy(model)
+    elif isinstance(model, loading.Classifier) and isinstance(model.loaded, keras.Model):
+        if os.path.exists(model.path) or model.path.partition(":")[0] in formats.prefixes():
+            model = loading.load_classifier(model.path, model.interface)
+        else:
+            model = loading.classifier_of(_copy(model.loaded), model.interface)
+    classifier, evaluation_data = _model_and_data(model, given, seed, arguments)
+    validation, test = (
         None if one is None else _in_memory(one, evaluation_data, **_classes(evaluation_data, classifier))
         for one in (validation_data, test_data)
-    ]
+    )
     temporary = None if folder else tempfile.TemporaryDirectory()
-    used_folder = temporary.name if temporary else folder
-    validation, test = held_out
-    return hardening.harden(classifier, evaluation_data, config, used_folder, validation=validation, test=test, temporary=temporary)
+    folder = temporary.name if temporary else folder
+    return hardening.harden(classifier, evaluation_data, config, folder, validation=validation, test=test, temporary=temporary)
 
 
 def images(count: int, **arguments) -> tuple[np.ndarray, np.ndarray]:
@@ -223,8 +220,7 @@ def images(count: int, **arguments) -> tuple[np.ndarray, np.ndarray]:
     if count < 1:
         raise ValueError(f"Expected count >= 1. Received: {count}")
     chosen: dict[str, typing.Any] = {name: arguments.pop(name) for name in ("evaluation_split", "subset") if name in arguments}
-    (config,) = read(_with_data_names(arguments), DataConfig)
-    (eval_config,) = read(chosen, EvalConfig)
+    (config,), (eval_config,) = read(_with_data_names(arguments), DataConfig), read(chosen, EvalConfig)
     source = EvaluationData(config, eval_config).evaluation_source()
     if count > len(source):
         print_note(f"{source.name} ({source.split}) has {len(source)} images, fewer than {count}.")
@@ -377,12 +373,11 @@ def _with_data_names(arguments):
     """Arguments with names of data sets in place of paths of existing ones."""
     if not isinstance(arguments.get("data", ""), (str, os.PathLike)):
         raise ValueError(f"Expected the name of a data set. Received: {type(arguments['data']).__name__}. Try: npz:FILE or folder:DIR")
-    named = {name: data_of(arguments[name]) for name in ("data",) if name in arguments}
+    named = {"data": data_of(arguments["data"])} if "data" in arguments else {}
     for name in arguments.keys() & {"shifts", "ood"}:
         given = arguments[name]
-        named[name] = tuple(
-            map(data_of, given.split(",") if isinstance(given, str) else [given] if isinstance(given, os.PathLike) else given)
-        )
+        paths = given.split(",") if isinstance(given, str) else [given] if isinstance(given, os.PathLike) else given
+        named[name] = tuple(map(data_of, paths))
     return {**arguments, **named}
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 from research.harden.images import VALIDATION_FRACTION
-from tf_robust.hardening.budget import parse_budget
+from tf_robust.hardening.config import parse_budget
 from tf_robust.utils.files import read_json, write_json
 
 ALTERNATIVES = {"plain fine-tuning": "none", "Keras RandAugment": "rand_augment", "Keras AugMix": "augmix"}

@@ -1,6 +1,6 @@
 import pytest
 
-from tf_robust.configs.writer import part_of
+from tf_robust.configs.data import part_of
 from tf_robust.corrupted_datasets.layouts import Plan, Unit
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tf_robust as tfr
 from tests.attacks.oracles import Linear, sample_images
 from tf_robust import attacks, data, evaluation
-from tf_robust.configs.threats import parse_curve, parse_threat
+from tf_robust.configs.evaluation import parse_curve, parse_threat
 from tf_robust.evaluation import adversarial
 from tf_robust.utils import files
 

@@ -18,7 +18,7 @@ from tf_robust.cli import main as cli
 from tf_robust.cli.command_line import COMMANDS, read_command
 from tf_robust.cli.flags import parse
 from tf_robust.evaluation import recording
-from tf_robust.runs import locations
+from tf_robust.runs import workdir
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -193,7 +193,7 @@ def test_foreign_models_have_the_names_of_their_files(sample_images, trained, tm
     ],
 )
 def test_the_row_of_a_model(path, row):
-    assert locations.row_name(path) == row
+    assert workdir.row_name(path) == row
 
 
 def test_the_program_is_named_as_it_was_called(monkeypatch):

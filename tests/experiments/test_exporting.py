@@ -17,7 +17,7 @@ from tests.test_cli import little_drawn, read  # noqa: F401
 from tf_robust import data, evaluation
 from tf_robust.cli import commands
 from tf_robust.cli.command_line import read_command
-from tf_robust.export import exporter, formats
+from tf_robust.export import exporter
 from tf_robust.saved_models import conversion, latency
 from tf_robust.saved_models.formats import FORMATS, files
 from tf_robust.saved_models.loading import load_classifier

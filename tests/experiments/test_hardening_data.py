@@ -167,7 +167,7 @@ def test_many_validation_images_are_a_fair_sample_of_the_classes():
     source = coded(5000, labels=np.repeat([0, 1, 2], [3000, 1500, 500]))
     parts = parts_of(given(coded(30)), source, coded(10))
     chosen = validation_set(parts, HardenConfig(target="blur_corruptions"), given(source))
-    assert len(chosen) == MAX_VALIDATION_IMAGES == 1000
+    assert len(chosen.labels) == MAX_VALIDATION_IMAGES == 1000
     assert np.abs(np.bincount(chosen.labels) - [600, 300, 100]).max() <= 1
 
 
@@ -189,7 +189,7 @@ def test_the_images_of_a_shift_are_divided_in_half(night):
     again = parts_of(given(coded(60)), config=config).shift
     assert again.test.paths == shift.test.paths
     chosen = validation_set(parts, config, given(coded(60)))
-    assert len(chosen) == 9 and len(chosen.shift.labels) == 13 and chosen.shift.images.shape == (13, 4, 4, 3)
+    assert len(chosen.labels) == 9 and len(chosen.shift.labels) == 13 and chosen.shift.images.shape == (13, 4, 4, 3)
     assert np.bincount(chosen.shift.labels, minlength=3).tolist() == [0, 7, 6]
 
 

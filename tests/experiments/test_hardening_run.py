@@ -24,13 +24,13 @@ from tf_robust.evaluation.evaluation_data import (
     with_default_split,
     with_validation_of_card,
 )
-from tf_robust.hardening import candidates, figures, final_evaluation, harden
-from tf_robust.hardening.choice import Choice, Point, choose
+from tf_robust.hardening import candidates, final_evaluation, harden
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.data import fraction_held_out
-from tf_robust.hardening.result import Hardened
+from tf_robust.hardening.result import Hardened, frontier_chart
 from tf_robust.hardening.search import Search
 from tf_robust.hardening.target import Outcome
+from tf_robust.hardening.trials import Choice, Point, choose
 from tf_robust.runs import workdir
 from tf_robust.saved_models.interface import read_card, training_data, trainings
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
@@ -232,7 +232,7 @@ def test_a_full_disk_names_the_folder_with_the_weights(start, tmp_path, monkeypa
 
     monkeypatch.setattr("tf_robust.hardening.harden.choose", helpful)
     with monkeypatch.context() as patched, pytest.raises(OSError, match=r"The weights are kept in .*trials: the same command writes the"):
-        patched.setattr("tf_robust.hardening.delivery.save", full)
+        patched.setattr("tf_robust.hardening.trainable.TrainableModel.save", full)
         tfr.harden(start, folder=str(tmp_path), **FEW_STEPS)
     monkeypatch.setattr("tf_robust.hardening.training.Trainers.train", lambda *_: pytest.fail("trained again"))
     assert tfr.harden(start, folder=str(tmp_path), **FEW_STEPS).changed
@@ -300,7 +300,7 @@ def test_the_data_of_the_start_and_of_the_search_are_recorded(start, tmp_path, k
         of_start = {"data": "a", "flags": {"validation_fraction": "0.1"}, "rows": [1], "confidence": {"threshold": 0.5}, "division": {}}
         (path / "card.json").write_text(json.dumps(of_start))
         search = types.SimpleNamespace(trained_on=[first, second, third], **record)
-        hardened = Hardened(types.SimpleNamespace(), search, [], HardenConfig(), ["Chosen"])
+        hardened = Hardened(types.SimpleNamespace(), search, HardenConfig(), ["Chosen"])
         hardened.update_card(str(path))
         assert not {"confidence", "division"} & {*json.loads((path / "card.json").read_text())}
     card = read_card(str(path))
@@ -390,7 +390,7 @@ def test_summary_says_when_little_is_gained_and_how_many_images_would_decide():
     assert "No candidate keeps the accuracy" in harden.summary(None, config)
     assert harden.summary(None, config, tried=False).startswith("Interrupted before a candidate was tried")
     start = Point(Outcome(np.ones(4, bool), np.ones(4)), 0.0)
-    assert figures.frontier(start, [], None, "noise", 0.01).to_dict()  # of that search
+    assert frontier_chart(start, [], None, "noise", 0.01).to_dict()  # of that search
     even = {"mean": 0.02, "low": -0.01, "high": 0.05, "p": 0.3, "count": 400, "test": "paired t, max-t"}
     point = Point(Outcome(np.ones(400, bool), np.ones(400)), 0.5)
     choice = Choice(point, {**even, "mean": 0.0}, even, False, 1234, 24)

@@ -1,6 +1,6 @@
 """Names of rows in a report of several evaluations."""
 
-from tf_robust.runs.locations import with_distinct_rows
+from tf_robust.runs.workdir import with_distinct_rows
 
 
 def one(folder, metrics, row="model", model="/m/model.keras", seed=0, **fields):

@@ -8,7 +8,7 @@ from tests.command_line import main
 from tests.test_cli import little_drawn, read  # noqa: F401
 from tf_robust import data
 from tf_robust.evaluation import EvalConfig
-from tf_robust.export import formats
+from tf_robust.export.exporter import without_gradients
 from tf_robust.report import comparison
 from tf_robust.saved_models import latency
 
@@ -115,4 +115,4 @@ def test_bad_choices(model, tmp_path):
 
 def test_nothing_is_left_out_where_nothing_needs_gradients():
     config = EvalConfig(("clean", "adversarial", "certified"), attack=("square",), smoothing_attack=False)
-    assert formats.without_gradients(config) == (config, "")
+    assert without_gradients(config) == (config, "")

@@ -12,7 +12,8 @@ from tf_robust import evaluation, models
 from tf_robust.configs.train import TrainConfig
 from tf_robust.evaluation.metric_table import find_metric
 from tf_robust.models import weights
-from tf_robust.runs import selection
+from tf_robust.runs import config as run_config
+from tf_robust.runs.config import selection_of
 from tf_robust.saved_models import loading
 from tf_robust.training import loop
 
@@ -22,7 +23,7 @@ QUICK = evaluation.EvalConfig(severities=(3,), attack_radii=("linf_8/255",), att
 @pytest.mark.parametrize("name", ["clean", "un", "corruptions/fog", "calibration/nll", "fgsm/linf_8/255"])
 def test_the_measure_is_that_of_the_evaluation(name, network, source):
     config = TrainConfig(select=name, select_images=30)
-    chosen = selection.selection_of(config, QUICK, source(30), source())
+    chosen = selection_of(config, QUICK, source(30), source())
     model = network()
     value = chosen.score(model)
     options = dataclasses.replace(QUICK, evaluations=find_metric(name).metric.evaluations, attack_checks=False)
@@ -36,8 +37,8 @@ def test_other_evaluations_of_the_run_do_not_matter(network, source):
     """The surrogate and the radii are of the evaluation adversarial, which the selection is without."""
     options = {"surrogate": "another model", "attack_radii": ("l2_0.5",), "curve_attacks": ("pgd_linf",)}
     config = dataclasses.replace(QUICK, evaluations=("adversarial", "attack_curves"), **options)
-    assert selection.selection_of(TrainConfig(select="un"), config, source(30), source()).name == "un"
-    assert selection.selection_of(TrainConfig(select="distance/pgd_linf"), config, source(30), source()).name == "distance/pgd_linf"
+    assert selection_of(TrainConfig(select="un"), config, source(30), source()).name == "un"
+    assert selection_of(TrainConfig(select="distance/pgd_linf"), config, source(30), source()).name == "distance/pgd_linf"
 
 
 def test_a_run_exports_the_weights_of_the_epoch_it_selected(tmp_path, monkeypatch):
@@ -52,7 +53,7 @@ def test_a_run_exports_the_weights_of_the_epoch_it_selected(tmp_path, monkeypatc
 
         return next_value
 
-    monkeypatch.setattr(selection, "_score_of", metric)
+    monkeypatch.setattr(run_config, "_score_of", metric)
     run = run_of("cross_entropy", select="un", ema=0.5, class_weights="balanced", sampling="balanced", early_stopping=2)
     result = run.train(str(tmp_path))
     assert result.selected_epoch == 2 and result.steps == 4
@@ -76,7 +77,7 @@ def test_a_run_exports_the_weights_of_the_epoch_it_selected(tmp_path, monkeypatc
 
 def test_bad_selections_are_refused_before_training(network, source):
     def select(validation=source(30), **options):
-        return selection.selection_of(TrainConfig(**options), QUICK, validation, source())
+        return selection_of(TrainConfig(**options), QUICK, validation, source())
 
     assert select() is None
     assert select(early_stopping=3).name == "clean"

@@ -13,7 +13,7 @@ from tf_robust import evaluation, metrics
 from tf_robust.cli import main as cli
 from tf_robust.cli.flags import expanded, last_value
 from tf_robust.evaluation import recording
-from tf_robust.runs import suite, suite_means
+from tf_robust.runs import suite
 from tf_robust.utils import files
 
 FOLDER = "flags/urrl/table2"
@@ -22,7 +22,7 @@ FOLDER = "flags/urrl/table2"
 def means_of(folder=FOLDER, home=ROOT):
     here, rows, table = suite.table_of(folder, home)
     assert rows == table["rows"]
-    return suite_means.SuiteMeans(here, table, home, lambda path: last_value(expanded([f"--flagfile={path}"]), "data", ""))
+    return suite.SuiteMeans(here, table, home, lambda path: last_value(expanded([f"--flagfile={path}"]), "data", ""))
 
 
 def test_the_printed_average_is_the_mean_over_twelve_suites():
@@ -167,7 +167,7 @@ def test_the_mean_is_over_one_split(runs, tmp_path):
 def test_the_standard_error_is_that_of_independent_suites():
     random = np.random.RandomState(3)
     parts = {"a": random.rand(40), "b": random.rand(90) / 3}
-    means = suite_means.SuiteMeans.__new__(suite_means.SuiteMeans)
+    means = suite.SuiteMeans.__new__(suite.SuiteMeans)
     means.table = {"suites": {name: {"m": "m"} for name in parts}}
     one = {"parts": {name: {"rows": [{"metric": "m"}], "name": name} for name in parts}}
     _, values = means.per_image(lambda part, _: ("digest", parts[part["name"]]))(one, "m")

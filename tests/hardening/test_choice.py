@@ -3,8 +3,8 @@ import pytest
 import scipy.stats
 
 from tf_robust.hardening.candidates import Candidate
-from tf_robust.hardening.choice import Member, Point, best_point, choose, merit
 from tf_robust.hardening.target import Outcome
+from tf_robust.hardening.trials import Member, Point, best_point, choose, merit
 from tf_robust.metrics import paired_difference
 
 NAMES = {name: Candidate(name, "cross_entropy") for name in "abc"}

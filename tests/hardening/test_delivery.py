@@ -13,7 +13,7 @@ from tests.conftest import tiny_network
 from tests.hardening import start_models
 from tests.hardening.start_models import CLASSES, SHAPE, keras_model, sample_images
 from tf_robust import models
-from tf_robust.hardening import delivery
+from tf_robust.hardening import trainable as module
 from tf_robust.hardening.trainable import trainable
 from tf_robust.saved_models.loading import ModelInterface, classifier_of, load_classifier
 
@@ -49,7 +49,7 @@ def test_keras_files(tmp_path, suffix):
     start = changed(trainable(load_classifier(tmp_path / f"model{suffix}", PIXELS)))
     for number, given in enumerate(("robust", "robust.v2", f"robust{suffix}")):
         folder = tmp_path / f"new_{number}"
-        path = delivery.save(start, folder / given)
+        path = start.save(folder / given)
         assert path == str(folder / given.removesuffix(suffix)) + suffix and os.listdir(folder) == [os.path.basename(path)]
     images = sample_images()
     after = load_classifier(path, PIXELS)(images)
@@ -64,7 +64,7 @@ def test_normalization_in_front_stays_outside(tmp_path):
     keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten(), keras.layers.Dense(3)]).save(tmp_path / "model.keras")
     interface = ModelInterface(input_range="imagenet")
     start = changed(trainable(load_classifier(tmp_path / "model.keras", interface)))
-    path = delivery.save(start, tmp_path / "robust")
+    path = start.save(tmp_path / "robust")
     images = sample_images(shape=(4, 4, 3))
     normalized = (images - (0.485, 0.456, 0.406)) / (0.229, 0.224, 0.225)
     dense = start.model.layers[-1]
@@ -75,14 +75,14 @@ def test_normalization_in_front_stays_outside(tmp_path):
 @pytest.mark.parametrize("model", [keras_model(), tiny_network(SHAPE, CLASSES)])
 def test_models_in_memory_give_a_keras_file(tmp_path, model):
     start = changed(trainable(classifier_of(model)))
-    path = delivery.save(start, tmp_path / "robust")
+    path = start.save(tmp_path / "robust")
     assert path.endswith("robust.keras")
     np.testing.assert_allclose(load_classifier(path)(sample_images()), classifier_of(model)(sample_images()), atol=1e-5)
 
 
 def test_models_of_the_zoo_give_a_keras_file(tmp_path):
     start = changed(trainable(load_classifier("zoo:digits/lenet_augmix")))
-    path = delivery.save(start, tmp_path / "robust")
+    path = start.save(tmp_path / "robust")
     images = sample_images(shape=start.network.input_shape[1:])
     np.testing.assert_allclose(load_classifier(path)(images), start.classifier(images), atol=1e-4)
 
@@ -91,7 +91,7 @@ def test_applications_give_a_keras_file_with_their_preprocessing(tmp_path, monke
     model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Conv2D(7, 3), keras.layers.GlobalAveragePooling2D()])
     monkeypatch.setattr(keras.applications, "ResNet50", lambda weights, classifier_activation: model)
     start = changed(trainable(load_classifier("applications:ResNet50")))
-    path, images = delivery.save(start, tmp_path / "robust"), sample_images(shape=(8, 8, 3))
+    path, images = start.save(tmp_path / "robust"), sample_images(shape=(8, 8, 3))
     expected = model((255 * images[..., ::-1] - (103.939, 116.779, 123.68)).astype(np.float32)).numpy()
     np.testing.assert_allclose(load_classifier(path)(images), expected, atol=1e-5 * np.abs(expected).max())
 
@@ -99,27 +99,27 @@ def test_applications_give_a_keras_file_with_their_preprocessing(tmp_path, monke
 @pytest.mark.parametrize("name", ["keras_export", "keras_save", "module", "ours", "bytes"])
 def test_saved_models(tmp_path, saved, name):
     start = changed(trainable(load_classifier(saved[name])))
-    path, images = delivery.save(start, tmp_path / "deeper" / "robust"), sample_images()
+    path, images = start.save(tmp_path / "deeper" / "robust"), sample_images()
     assert path == str(tmp_path / "deeper" / "robust")
     assert signatures(path) == signatures(saved[name])
     after = trainable(load_classifier(path))
     np.testing.assert_allclose(after.classifier(images), start.classifier(images), atol=1e-5)
     assert np.abs(after.classifier(images) - trainable(load_classifier(saved[name])).classifier(images)).max() > 0.01
     assert [w.shape for w in after.network.weights] == [w.shape for w in start.network.weights] and after.skip == start.skip
-    again = delivery.save(changed(after), path)  # hardened again, in place
+    again = changed(after).save(path)  # hardened again, in place
     np.testing.assert_allclose(trainable(load_classifier(again)).classifier(images), after.classifier(images), atol=1e-5)
 
 
 def test_all_signatures_have_the_new_weights(tmp_path, saved):
     start = changed(trainable(load_classifier(saved["keras_save"])))
-    loaded = tf.saved_model.load(delivery.save(start, tmp_path / "robust")).signatures
+    loaded = tf.saved_model.load(start.save(tmp_path / "robust")).signatures
     scores, twice = (loaded[name](x=tf.constant(sample_images())) for name in ("serving_default", "twice"))
     np.testing.assert_allclose(twice["logits"], 2 * scores["scores"], atol=1e-6)
 
 
 def test_an_exported_model_keeps_its_card_and_its_weights_can_be_loaded(tmp_path, saved):
     start = changed(trainable(load_classifier(saved["ours"])))
-    path, network = delivery.save(start, tmp_path / "robust"), tiny_network(SHAPE, CLASSES, seed=5)
+    path, network = start.save(tmp_path / "robust"), tiny_network(SHAPE, CLASSES, seed=5)
     assert load_classifier(path).card == {"method": "tested"}
     models.load_encoder(network, path, head=True)
     np.testing.assert_allclose(network(sample_images())["logits"], start.classifier(sample_images()), atol=1e-5)
@@ -127,7 +127,7 @@ def test_an_exported_model_keeps_its_card_and_its_weights_can_be_loaded(tmp_path
 
 def test_weights_of_another_model_are_not_delivered(tmp_path, saved):
     np.savez(os.path.join(saved["module"], "weights.npz"), **{"00000:other": np.zeros(3)})
-    path = delivery.save(trainable(load_classifier(saved["module"])), tmp_path / "robust")
+    path = trainable(load_classifier(saved["module"])).save(tmp_path / "robust")
     os.remove(os.path.join(saved["module"], "weights.npz"))
     assert not os.path.exists(os.path.join(path, "weights.npz"))
 
@@ -148,7 +148,7 @@ def test_assets_are_delivered(tmp_path):
     (tmp_path / "start" / "assets.extra").mkdir()
     (tmp_path / "start" / "assets.extra" / "note").write_text("kept")
     start = changed(trainable(load_classifier(tmp_path / "start")))
-    path = delivery.save(start, tmp_path / "robust")
+    path = start.save(tmp_path / "robust")
     os.rename(tmp_path / "start", tmp_path / "moved")
     (tmp_path / "classes.txt").unlink()
     outputs = tf.saved_model.load(path).signatures["serving_default"](x=tf.constant(sample_images()))
@@ -168,7 +168,7 @@ def test_assets_are_delivered(tmp_path):
 def test_a_wrong_suffix(tmp_path, saved, name, given, message):
     start = trainable(classifier_of(keras_model()) if name == "memory" else load_classifier(saved[name]))
     with pytest.raises(ValueError, match=message):
-        delivery.save(start, tmp_path / given)
+        start.save(tmp_path / given)
     assert not os.listdir(tmp_path)
 
 
@@ -179,7 +179,7 @@ def test_other_content_is_not_replaced(tmp_path, saved, name):
     folder.mkdir()
     (folder / "thesis.txt").write_text("five years")
     with pytest.raises(FileExistsError, match="Expected a path without anything, or a .* to replace. Received: .*Try: another path"):
-        delivery.save(start, tmp_path / "robust")
+        start.save(tmp_path / "robust")
     assert (folder / "thesis.txt").read_text() == "five years"
 
 
@@ -193,7 +193,7 @@ def test_other_content_is_not_replaced(tmp_path, saved, name):
 )
 def test_a_failed_write_leaves_nothing(tmp_path, saved, monkeypatch, name, failure, message):
     start = trainable(classifier_of(keras_model()) if name == "memory" else load_classifier(saved[name]))
-    path = delivery.save(start, tmp_path / "robust")
+    path = start.save(tmp_path / "robust")
     before = {folder: files for folder, _, files in os.walk(tmp_path)}
     images, old = sample_images(), load_classifier(path)(sample_images())
     changed(start)
@@ -201,10 +201,10 @@ def test_a_failed_write_leaves_nothing(tmp_path, saved, monkeypatch, name, failu
     def fails(*_args, **_kwargs):
         raise failure
 
-    monkeypatch.setattr(delivery.shutil, "copyfileobj", fails)
-    monkeypatch.setattr(delivery, "_write_weights", fails)
+    monkeypatch.setattr(module.shutil, "copyfileobj", fails)
+    monkeypatch.setattr(module, "_write_weights", fails)
     with pytest.raises(OSError, match=f"Expected to write the model to {re.escape(path)}. Received: .*{message}.*Try: free disk space"):
-        delivery.save(start, tmp_path / "robust")
+        start.save(tmp_path / "robust")
     assert {folder: files for folder, _, files in os.walk(tmp_path)} == before
     np.testing.assert_array_equal(load_classifier(path)(images), old)
 
@@ -228,5 +228,5 @@ def test_a_model_that_keras_cannot_save(tmp_path):
     model = Custom(keras.layers.Dense(CLASSES))
     model(sample_images())
     with pytest.raises(ValueError, match="Expected a model that Keras can save. Received: .*no configuration. Try: get_config"):
-        delivery.save(trainable(classifier_of(model), SHAPE), tmp_path / "robust")
+        trainable(classifier_of(model), SHAPE).save(tmp_path / "robust")
     assert not os.listdir(tmp_path)

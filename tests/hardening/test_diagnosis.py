@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from tf_robust import attacks, corruptions, metrics
 from tf_robust.hardening import diagnosis, target
-from tf_robust.hardening.diagnosis import ClassRow, Diagnosis, Row, diagnose
-from tf_robust.hardening.small_changes import changed
+from tf_robust.hardening.diagnosis import ClassRow, Diagnosis, Row, changed, diagnose
 from tf_robust.hardening.target import LabeledImages, ValidationSet, pairs_of
 
 NAMES = ("cat", "dog", "owl")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_robust.hardening.interpolation import average, greedy_soup, interpolate
+from tf_robust.hardening.training import average, greedy_soup, interpolate
 
 
 def _weights(seed):
@@ -24,8 +24,8 @@ def test_interpolation_is_linear_and_keeps_integers_of_the_start(coefficient):
 
 def test_the_mean_of_models():
     models = [_weights(seed) for seed in range(3)]
-    np.testing.assert_allclose(average(models)[0], np.mean([one[0] for one in models], axis=0), rtol=1e-6)
-    np.testing.assert_allclose(average(models, [0.5, 0.25, 0.25])[1], 0.5 * models[0][1] + 0.25 * (models[1][1] + models[2][1]), rtol=1e-5)
+    for position in range(2):
+        np.testing.assert_allclose(average(models)[position], np.mean([one[position] for one in models], axis=0), rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
@@ -36,15 +36,8 @@ def test_weights_of_any_precision_are_averaged(dtype):
     for found, expected in ((half, [2.0, 1.0]), (mean, [2.5, 2.5])):
         assert found.dtype == dtype
         np.testing.assert_array_equal(found.astype(np.float64), expected)
-    members, (soup,), _ = greedy_soup([start, end], lambda weights: float(weights[0][1]), -2.0)
+    members, (soup,) = greedy_soup([start, end], lambda weights: float(weights[0][1]), -2.0)
     assert members == [0, 1] and soup.tolist() == half.tolist()
-
-
-def test_models_of_different_shapes():
-    with pytest.raises(ValueError, match="one architecture"):
-        average([[np.zeros(2)], [np.zeros(3)]])
-    with pytest.raises(ValueError, match="Expected 2 fractions"):
-        average([[np.zeros(2)], [np.zeros(2)]], [1.0])
 
 
 def test_the_greedy_soup_adds_a_model_unless_the_score_falls():
@@ -56,7 +49,8 @@ def test_the_greedy_soup_adds_a_model_unless_the_score_falls():
     for seed in range(20):
         random = np.random.default_rng(seed)
         models = sorted(([target + random.normal(size=3)] for _ in range(4)), key=score, reverse=True)
-        members, soup, best = greedy_soup(models, score, score(models[0]))
+        members, soup = greedy_soup(models, score, score(models[0]))
+        best = score(soup)
         expected = [0]  # by brute force
         for i in range(1, 4):
             if score([np.mean([models[j][0] for j in (*expected, i)], axis=0)]) >= score(
@@ -65,7 +59,7 @@ def test_the_greedy_soup_adds_a_model_unless_the_score_falls():
                 expected.append(i)
         assert members == expected
         np.testing.assert_allclose(soup[0], np.mean([models[i][0] for i in members], axis=0))
-        assert best == pytest.approx(score(soup)) and best >= score(models[0])
+        assert best >= score(models[0])
         assert (
             best
             <= max(

@@ -3,11 +3,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_robust.hardening import batch_statistics
+from tf_robust.hardening import training
 from tf_robust.hardening.candidates import Candidate, candidates, variations
-from tf_robust.hardening.choice import Member, Point
-from tf_robust.hardening.recipe import lines_of
+from tf_robust.hardening.result import lines_of
 from tf_robust.hardening.target import Outcome
+from tf_robust.hardening.trials import Member, Point
 
 OUTCOME = Outcome(np.ones(1, bool), np.ones(1))
 RECIPES = {recipe.recipe: recipe for target in ("corruptions", "adversarial") for recipe in candidates(target, values=256 * 3)}
@@ -34,7 +34,7 @@ def _run(lines, tmp_path, monkeypatch):
 @pytest.fixture
 def few_batches(monkeypatch):
     """Re-estimates the moving averages over four batches, which AugMix changes without a graph, not thirty."""
-    monkeypatch.setattr(batch_statistics, "BATCHES", 4)
+    monkeypatch.setattr(training, "BATCHES", 4)
 
 
 @pytest.fixture

@@ -1,21 +1,18 @@
 """The search on a model with one weight, whose accuracy and time are formulas."""
 
 import dataclasses
-import os
+import json
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_robust.hardening.budget import parse_budget
 from tf_robust.hardening.candidates import Candidate, candidates, variations
-from tf_robust.hardening.choice import choose
-from tf_robust.hardening.config import TARGETS
-from tf_robust.hardening.frontier import COEFFICIENTS, Allowance, Frontier
-from tf_robust.hardening.interpolation import interpolate
-from tf_robust.hardening.search import RUNGS, Search
+from tf_robust.hardening.config import TARGETS, parse_budget
+from tf_robust.hardening.search import COEFFICIENTS, RUNGS, Frontier, Search
 from tf_robust.hardening.target import Outcome
-from tf_robust.hardening.trials import Trial, TrialStore
+from tf_robust.hardening.training import interpolate
+from tf_robust.hardening.trials import Trial, TrialStore, choose
 from tf_robust.methods import METHODS
 from tf_robust.training.loop import TrainingDiverged
 
@@ -80,9 +77,7 @@ def _search(tmp_path, budget, trainers=None, **options):
 
 def _finish(search):
     frontier = Frontier(search)
-    allowance = Allowance(search)
-    frontier.build(None, allowance)
-    search.store.finish(allowance.used)
+    frontier.build(None)
     return frontier, choose(search.start, frontier.points, search.max_clean_loss)
 
 
@@ -188,16 +183,11 @@ def test_weights_of_trials_that_are_not_needed_are_deleted(tmp_path):
     assert len(list((tmp_path / "trials").glob("*.weights.npz"))) == len(search.finalists()) == 5
 
 
-def test_files_of_others_are_kept_and_arguments_without_a_trial_are_replaced(tmp_path):
-    folder = tmp_path / "work" / "trials"
-    TrialStore(str(folder), {"radius": 8})
-    (folder / "patients.csv").write_text("1")
-    store = TrialStore(str(folder), {"radius": 0.03})  # the first one was refused before its first trial
-    store.discard()
-    assert os.listdir(folder) == ["patients.csv"]
-    (folder / "patients.csv").unlink()
-    TrialStore(str(folder), {"radius": 1}).discard()
-    assert not (tmp_path / "work").exists()
+def test_arguments_without_a_trial_are_replaced(tmp_path):
+    (tmp_path / "trials").mkdir()
+    (tmp_path / "trials" / "arguments.json").write_text('{"budget": "1s"}')
+    _search(tmp_path, "3000steps").run()
+    assert json.loads((tmp_path / "trials" / "arguments.json").read_text()) == {"budget": "3000steps"}
 
 
 def test_an_unsuitable_variation_is_left_out(tmp_path, monkeypatch):
@@ -245,7 +235,7 @@ def test_a_budget_that_is_too_small(tmp_path, budget):
     with pytest.raises(ValueError, match=r"Expected a budget (in which|for at least) 3 candidates"):
         _search(tmp_path, budget, trainers).check_budget()
     assert not trainers.calls  # before the search, and nothing is left of it
-    assert not tmp_path.exists() or budget == "100steps"
+    assert not (tmp_path / "trials").exists()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import scipy.ndimage
 from PIL import Image
 
 from tests.rounding import tolerance
-from tf_robust.hardening.small_changes import SMALL_CHANGES, changed
+from tf_robust.hardening.diagnosis import SMALL_CHANGES, changed
 
 
 def images_of(count, height=20, width=34, channels=3):

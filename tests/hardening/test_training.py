@@ -5,9 +5,8 @@ import tensorflow as tf
 
 from tf_robust import data
 from tf_robust.data.pipeline import training_batches
-from tf_robust.hardening.batch_statistics import reestimated
 from tf_robust.hardening.candidates import Candidate
-from tf_robust.hardening.training import CHUNK, MAX_BATCH_NORM_MOMENTUM, MOMENTUM, Trainers, batch_norms, fine_tuning
+from tf_robust.hardening.training import CHUNK, MAX_BATCH_NORM_MOMENTUM, MOMENTUM, Trainers, batch_norms, fine_tuning, reestimated
 from tf_robust.training.loop import TrainingDiverged
 
 BATCH = 16

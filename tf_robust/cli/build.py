@@ -11,9 +11,8 @@ from tf_robust.evaluation.evaluation_data import EvaluationData, is_same_data
 from tf_robust.report.evaluated_model import EvaluatedModel
 from tf_robust.runs import suite
 from tf_robust.runs.config import run_config
-from tf_robust.runs.locations import folder_name, row_name
 from tf_robust.runs.run import Run
-from tf_robust.runs.workdir import recorded_flags
+from tf_robust.runs.workdir import folder_name, recorded_flags, row_name
 from tf_robust.saved_models.loading import ModelInterface
 from tf_robust.utils.hyperparameters import arguments_of, parameters, text_of
 

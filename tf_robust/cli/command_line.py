@@ -145,8 +145,8 @@ class Command:
         unused = unused_options(evaluations, *map(chosen, ("attack", "adaptation", "corrupted_dir", "shifts")))
         if TrainConfig in self.configs and (select := last_value(arguments, "select", "")):
             with quiet.importing(arguments):
-                from tf_robust.runs import selection
-            unused = {name: owners for name, owners in unused.items() if name not in selection.options_of(TrainConfig(select=select))}
+                from tf_robust.runs.config import selection_options
+            unused = {name: owners for name, owners in unused.items() if name not in selection_options(TrainConfig(select=select))}
         return unused
 
 

@@ -21,8 +21,7 @@ from tf_robust.cli.reporting import DATA_FLAGS, LOCATION_FLAGS, complete_and_rep
 from tf_robust.configs import DataConfig
 from tf_robust.data import pipeline
 from tf_robust.evaluation.evaluation_data import EvaluationData, with_default_split
-from tf_robust.export import exporter, formats
-from tf_robust.hardening import delivery
+from tf_robust.export import exporter
 from tf_robust.hardening import harden as hardening
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.result import HARDENED
@@ -32,12 +31,11 @@ from tf_robust.integrations.launchers import launcher_of
 from tf_robust.report import baseline, comparison
 from tf_robust.report.chart import save_png
 from tf_robust.report.evaluated_model import EvaluatedModel
-from tf_robust.runs import dry_run, scheduler, suite_means
+from tf_robust.runs import dry_run, scheduler
 from tf_robust.runs import suite as suites
 from tf_robust.runs.config import run_parameters
-from tf_robust.runs.locations import folder_name, row_name, seed_folder, with_distinct_rows
-from tf_robust.runs.search_space import name_of
-from tf_robust.runs.sweep import Sweep, best, read_axes
+from tf_robust.runs.sweep import Sweep, axes_of, best, grid, name_of
+from tf_robust.runs.workdir import folder_name, row_name, with_distinct_rows
 from tf_robust.saved_models.formats import files
 from tf_robust.saved_models.interface import training_data
 from tf_robust.training import distribution, loop
@@ -67,7 +65,7 @@ def train(options: Options, argv: Sequence[str]) -> None:
     launcher = launcher_of(options["launcher"], options["launcher_options"], workdir)
 
     def folder_of(run):
-        return seed_folder(workdir, run, len(runs))
+        return os.path.join(workdir, f"seed_{run.seed}") if len(runs) > 1 else workdir
 
     if not only:
         return complete_and_report(workdir, runs, folder_of, table, argv, launcher)
@@ -131,20 +129,27 @@ def sweep(options: Options, argv: Sequence[str]) -> None:
         return build_runs(options.changed({**point, "evaluation_split": split}), name_of(point))
 
     parameters = run_parameters(options["method"], (*options["augmentations"], *options["views"]))
-    axes = read_axes(options["sweep"], {name: one.default for name, one in parameters.items()})
-    chosen_by, sampled = options["sweep_metric"], options["sweep_engine"] == "optuna"
-    of_axes = Sweep(axes, chosen_by, runs_at, workdir)
+    axes = axes_of(options["sweep"], {name: one.default for name, one in parameters.items()})
+    metrics = [name.strip() for name in options["sweep_metric"].split(",") if name.strip()]
+    sampled = options["sweep_engine"] == "optuna"
+    of_axes = Sweep(axes, metrics, runs_at, workdir)
     runs = of_axes.runs(sampled)
     if options["dry_run"]:
         if sampled:
             print(f"One of {options['trials']} trials, in the middle of the ranges:")
         return dry_run.print_costs(runs)
     if sampled:
-        points, evaluations, notes = of_axes.sample(options["trials"], options["sweep_storage"], options["seeds"])
+        from tf_robust.runs.sampled_sweep import sample  # of an extra
+
+        points, evaluations, notes = sample(of_axes, options["trials"], options["sweep_storage"], options["seeds"])
     else:
-        points, evaluations, notes = of_axes.complete(launcher_of(options["launcher"], options["launcher_options"], workdir))
+        launcher = launcher_of(options["launcher"], options["launcher_options"], workdir)
+        evaluations, notes = scheduler.run_all(runs, of_axes.folder_of, launcher)
+        points = grid(axes)
+    if not evaluations:
+        raise RunFailed("\n".join(["All runs failed.", *notes]))
     report(workdir, evaluations, runs[0].data(), {"title": f"{table['title']}: {options['sweep']}", "notes": notes}, {}, argv)
-    rows, message = best(evaluations, chosen_by)
+    rows, message = best(evaluations, metrics)
     points = [point for point in points if name_of(point) in rows]
     given = {name: text_of(value) for name, value in options.given.items() if name not in (*_OF_COMMAND, *points[0])}
     with_seeds = {**given, **points[0], "seeds": "0,1,2", "workdir": f"{workdir}/chosen"}
@@ -228,7 +233,7 @@ def _evaluate(model, options, argv, check):
 def _evaluate_formats(model, options, argv, check):
     """Exports a model, evaluates each file, reports, and returns the evaluations."""
     folder = os.path.join(_folder_of(model, options), "formats")
-    found = formats.evaluate_formats(model, options["formats"], folder, attack_chosen="attack" in options.given, check=check)
+    found = exporter.evaluate_formats(model, options["formats"], folder, attack_chosen="attack" in options.given, check=check)
     table = {"title": f"{model.path} on {model.data.config.data}, by format", "baseline": found[0]["row"]}
     beside = command("report", *(one["measured_in"] for one in found), "DIR", f"--baseline={table['baseline']}")
     report(folder, found, None, table, {"put another evaluation of the model, in DIR, on the same page": beside}, argv)
@@ -283,7 +288,7 @@ def harden(options: Options, argv: Sequence[str]) -> None:
     if hardened.changed:
         interface = hardened.trainable.classifier.interface
         print(
-            f"Model:  {os.path.join(folder, HARDENED)}{delivery.suffix_of(hardened.trainable)}, which takes images on the scale "
+            f"Model:  {os.path.join(folder, HARDENED)}{hardened.trainable.suffix}, which takes images on the scale "
             f"{interface.input_range} and returns {interface.outputs}, as the initial model does"
         )
     if hardened.search.interrupted:
@@ -362,15 +367,15 @@ def compare(options: Options, argv: Sequence[str]) -> None:
         folder, rows, table = "", [], {"title": _title(evaluations, options["runs"])}
     evaluations = evaluations if options["suite"] else with_distinct_rows(evaluations)
     if "suites" in table:
-        means = suite_means.SuiteMeans(folder, table, FLAGS_HOME, lambda path: last_value(expanded([f"--flagfile={path}"]), "data", ""))
-        return suite_means.write_means(workdir, means, evaluations, command(*argv))
+        means = suites.SuiteMeans(folder, table, FLAGS_HOME, lambda path: last_value(expanded([f"--flagfile={path}"]), "data", ""))
+        return suites.write_means(workdir, means, evaluations, command(*argv))
     if options["baseline"]:
         found = list(dict.fromkeys(one["row"] for one in evaluations))
         if options["baseline"] not in found:
             raise unknown("--baseline", options["baseline"], found)
         table = {**table, "baseline": options["baseline"]}
     order = [table.get("shown_as", {}).get(row, row) for row in rows]
-    evaluations.sort(key=lambda one: (order.index(one["row"]) if one["row"] in order else len(order), one["seed"]))
+    suites.sort_by_rows(evaluations, order)
     hint = {} if options["suite"] else {"add the numbers of a paper": "add --suite=FOLDER, a folder of flagfiles"}
     if not options["baseline"] and len({one["row"] for one in evaluations}) > 1:
         hint["compare with another row"] = "add --baseline=ROW"

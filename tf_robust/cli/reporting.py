@@ -11,8 +11,8 @@ from tf_robust.integrations import tracking
 from tf_robust.integrations.launchers import Launcher
 from tf_robust.report import comparison
 from tf_robust.runs import scheduler
-from tf_robust.runs.locations import folder_name
 from tf_robust.runs.run import Run
+from tf_robust.runs.workdir import folder_name
 from tf_robust.utils.errors import RunFailed
 from tf_robust.utils.hyperparameters import text_of
 

@@ -2,11 +2,11 @@
 
 import collections
 import dataclasses
+import fractions
 import math
 import typing
 from collections.abc import Iterable, Sequence
 
-from tf_robust.configs.threats import ATTACKS, parse_curve, parse_threat
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.hyperparameters import text_of
 
@@ -25,6 +25,9 @@ EVALUATIONS = (
     "slices",
 )
 DEFAULT_EVALUATIONS = ("clean", "noise")
+ATTACKS = {"autoattack": "robust/", "pgd": "robust/pgd/", "square": "robust/square/"}  # of robust accuracy; prefixes of their metrics
+BALLS = ("l2", "linf")  # norms of robust accuracy
+CURVES = {"pgd": BALLS, "plb": ("l0", "l1", "l2", "linf")}  # attacks of curves, and their norms
 ALL_SEVERITIES = (1, 2, 3, 4, 5)
 NOISE_FLOORS = (0.02, 0.05, 0.1, 0.2, 0.5)  # of NUN, of the evaluation noise_floor
 _FITTED = ("calibrate", "abstain_accuracy", "conformal")  # on validation images
@@ -61,15 +64,8 @@ def unused_options(
     corrupted_dir: Sequence[str] = (),
     shifts: Sequence[str] = (),
 ) -> dict[str, tuple[str, ...]]:
-    """Returns the fields of `EvalConfig` without an effect, and what would give them one, such as evaluations=slices.
-
-    Args:
-        evaluations: names; there are no such fields if one is unknown.
-        attack: as in `EvalConfig`, like those that follow.
-        adaptation: a sequence of one kind.
-        corrupted_dir: empty: none.
-        shifts: empty: none.
-    """
+    """Returns the fields of `EvalConfig` without an effect, with these values of its fields, and the values that would give them one, such
+    as evaluations=slices; there are none if an evaluation is unknown."""
     if {*evaluations} - {*EVALUATIONS}:
         return {}
     chosen = {"attack": attack, "adaptation": adaptation}
@@ -348,3 +344,34 @@ def _is_floor(text):
         return 0 <= float(text) < float("inf")
     except ValueError:
         return False
+
+
+def parse_threat(text: str) -> tuple[str, float]:
+    """Returns the norm and the radius, on the [0, 1] pixel scale, of a threat NORM_RADIUS, such as `l2_0.5` or `linf_8/255`."""
+    name, _, radius = text.partition("_")
+    if (number := _number(text)) is not None:
+        advice = f"attack_radii=linf_{text}{'/255' * (number > 1)}"
+        raise ValueError(f"Expected a threat NORM_RADIUS. Received: {text!r}, without a norm. Try: {advice}")
+    if name not in BALLS:
+        raise unknown("norm", name, BALLS)
+    if (number := _number(radius)) is None:
+        raise ValueError(f"Expected a threat NORM_RADIUS, such as l2_0.5 or linf_8/255. Received: {text!r}")
+    return name, number
+
+
+def _number(text):
+    """The value of a number or fraction; None for other text."""
+    try:
+        return float(fractions.Fraction(text))
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+def parse_curve(text: str) -> tuple[str, str]:
+    """Returns the attack and the norm of an attack curve ATTACK_NORM, such as plb_l2."""
+    name, _, norm = text.partition("_")
+    if name not in CURVES:
+        raise unknown("attack of a curve", name, CURVES)
+    if norm not in CURVES[name]:
+        raise unknown("norm", norm, CURVES[name])
+    return name, norm

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from tf_robust.configs.writer import WriterConfig
+from tf_robust.configs.data import WriterConfig
 from tf_robust.corrupted_datasets.generator import CorruptionConfig
 from tf_robust.corrupted_datasets.job import Job
 from tf_robust.data.source import Source

@@ -12,7 +12,7 @@ import tensorflow as tf
 from matplotlib.figure import Figure
 
 from tf_robust import corruptions, metrics
-from tf_robust.configs.writer import WriterConfig
+from tf_robust.configs.data import WriterConfig
 from tf_robust.corrupted_datasets.generator import CorruptionConfig, Generator
 from tf_robust.corrupted_datasets.layouts import ArrayLayout, Layout, Plan, RecordLayout, Unit
 from tf_robust.corrupted_datasets.reader import open_corrupted

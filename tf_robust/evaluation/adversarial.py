@@ -14,7 +14,7 @@ from tf_robust import attacks
 from tf_robust.attacks import norms
 from tf_robust.attacks.attack import Predict, loss_and_gradient, occurring_classes
 from tf_robust.attacks.criterion import Criterion
-from tf_robust.configs.threats import parse_threat
+from tf_robust.configs.evaluation import parse_threat
 from tf_robust.evaluation.evaluation_set import SEED, EvaluationSet, ScoreSet, read_batches
 from tf_robust.evaluation.scoring import accuracy_record, is_correct
 from tf_robust.models.outputs import checked_logits

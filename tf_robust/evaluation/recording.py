@@ -21,8 +21,7 @@ import pandas
 
 from tf_robust import metrics
 from tf_robust.attacks.attack import Predict
-from tf_robust.configs.evaluation import ALL_SEVERITIES
-from tf_robust.configs.threats import parse_curve, parse_threat
+from tf_robust.configs.evaluation import ALL_SEVERITIES, parse_curve, parse_threat
 from tf_robust.data.source import digest
 from tf_robust.evaluation import adversarial, card, smoothing
 from tf_robust.evaluation.evaluation_set import EvaluationSet

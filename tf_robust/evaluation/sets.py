@@ -11,8 +11,7 @@ import tensorflow as tf
 from tf_robust import attacks, corruptions, data, metrics
 from tf_robust.attacks import norms
 from tf_robust.attacks.attack import Predict
-from tf_robust.configs.evaluation import NOISE_FLOORS, EvalConfig
-from tf_robust.configs.threats import ATTACKS, parse_curve, parse_threat
+from tf_robust.configs.evaluation import ATTACKS, NOISE_FLOORS, EvalConfig, parse_curve, parse_threat
 from tf_robust.corrupted_datasets import reader
 from tf_robust.data.pipeline import PARALLEL_CALLS
 from tf_robust.data.source import Source

@@ -9,8 +9,7 @@ import numpy as np
 import scipy.stats
 
 from tf_robust import metrics
-from tf_robust.configs.evaluation import ALL_SEVERITIES, EvalConfig
-from tf_robust.configs.threats import parse_curve, parse_threat
+from tf_robust.configs.evaluation import ALL_SEVERITIES, EvalConfig, parse_curve, parse_threat
 from tf_robust.data.source import Source
 from tf_robust.evaluation import adversarial, confidence, smoothing
 from tf_robust.evaluation.metric_table import METRICS

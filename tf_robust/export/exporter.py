@@ -1,45 +1,43 @@
-"""Writes a model in formats of deployment, each with a card and checked against the model."""
+"""Writes a model in formats of deployment, each with a card and checked against the model, and evaluates the files side by side."""
 
+import dataclasses
 import datetime
 import functools
 import os
 import tempfile
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from tf_robust import data, evaluation
+from tf_robust.data import WHOLE, has_splits
 from tf_robust.data.source import Source, digest
-from tf_robust.evaluation.evaluation_data import EvaluationData
+from tf_robust.evaluation import EvalConfig, MetricValue, model_evaluation
+from tf_robust.evaluation.evaluation_data import (
+    EvaluationData,
+    print_default_split,
+    trainings_on,
+    with_default_split,
+    with_validation_of_card,
+)
 from tf_robust.evaluation.model_evaluation import match_model_and_data
 from tf_robust.report.evaluated_model import EvaluatedModel
-from tf_robust.saved_models import conversion, export, loading
+from tf_robust.saved_models import conversion, export, latency, loading
 from tf_robust.saved_models.conversion import Deployable
 from tf_robust.saved_models.formats import FORMATS, check_convertible, files, size
 from tf_robust.saved_models.input_check import in_batches
+from tf_robust.saved_models.interface import read_card
 from tf_robust.saved_models.loading import without_softmax
 from tf_robust.utils import environment
-from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import read_json, write_json
 from tf_robust.utils.progress import print_note
 
 CHECKED, CALIBRATION = 100, 300  # images to compare the outputs on, and to find the ranges of integers on
 TOLERANCE = 1e-3  # of float32 formats, relative to the largest output
-_CARD = (
-    "title",
-    "method",
-    "model",
-    "data",
-    "classes",
-    "label_set",
-    "trained_on",
-    "division",
-    "seed",
-    "flags",
-    "note",
-    "confidence",
-)  # fields of the model's own card
+# fields of the model's own card
+_CARD = ("title", "method", "model", "data", "classes", "label_set", "trained_on", "division", "seed", "flags", "note", "confidence")
+_BY_GRADIENT = ("attack_curves", "utility")  # evaluations
 
 
 def write_formats(
@@ -48,7 +46,7 @@ def write_formats(
     """Writes a model in all formats that can be written, and prints a line for each.
 
     Args:
-        model: as in `export_model`.
+        model: to export, and its data.
         formats: of `formats.files`.
         folder: of the files; complete ones are replaced.
         chosen: whether the user named the formats; otherwise those that do not apply to this kind of model are left out with a note.
@@ -59,9 +57,9 @@ def write_formats(
         ({format: path}, {format: why it could not be written}).
 
     Raises:
-        ValueError: an unknown format, or a model that does not suit the data or was converted already.
+        ValueError: a model that does not suit the data or was converted already.
     """
-    exporter = _exporter(model, formats, unit_range, logits)
+    exporter = _exporter(model, unit_range, logits)
     written: dict[str, str] = {}
     failures: dict[str, Exception] = {}
     for name in dict.fromkeys(formats):
@@ -75,31 +73,7 @@ def write_formats(
     return written, failures
 
 
-def export_model(model: EvaluatedModel, formats: Sequence[str], folder: str, *, reuse: bool = False) -> dict[str, str]:
-    """Writes a model in formats, each checked against the model and with a card, and prints a line for each.
-
-    Args:
-        model: to export, and its data.
-        formats: of `formats.files`.
-        folder: of the files; complete ones are replaced.
-        reuse: keep a file that an earlier export of the same model wrote.
-
-    Returns:
-        {format: path}.
-
-    Raises:
-        ValueError: an unknown format, a model that cannot be converted, no images to calibrate on, or a file whose outputs are wrong.
-    """
-    exporter = _exporter(model, formats)
-    if any(FORMATS[name].quantized for name in formats):
-        _ = exporter.calibration  # raises before anything is written
-    return {name: exporter.export(name, folder, reuse) for name in dict.fromkeys(formats)}
-
-
-def _exporter(model, formats, unit_range=False, logits=False):
-    for name in formats:
-        if name not in files():
-            raise unknown("format", name, files())
+def _exporter(model, unit_range=False, logits=False):
     check_convertible(model.path)
     loaded, given, source = match_model_and_data(model.load(), model.data, model.split_chosen)
     classifier = without_softmax(loaded) if logits else loaded
@@ -112,30 +86,8 @@ def _exporter(model, formats, unit_range=False, logits=False):
     return Exporter(deployable, given, source)
 
 
-def calibration_images(given: EvaluationData) -> np.ndarray:
-    """Returns training images [N, H, W, C] in [0, 1] for the ranges of integers.
-
-    Raises:
-        ValueError: the data have no training images.
-    """
-    name = given.config.data
-    if not data.has_training(name):
-        quantized = ", ".join(one for one, entry in FORMATS.items() if entry.quantized)
-        raise ValueError(
-            f"Expected training images to calibrate {quantized} on. Received: {name}, which has none. "
-            f"Try: a folder with train/, or formats without {quantized}"
-        )
-    return evaluation.stratified_images(given.source("train"), CALIBRATION)[0]
-
-
 class Exporter:
-    """Exports one model.
-
-    Args:
-        model: to export.
-        given: its data.
-        source: images to compare outputs on.
-    """
+    """Exports one model, and compares outputs on the images of `source`."""
 
     def __init__(self, model: Deployable, given: EvaluationData, source: Source):
         self.model, self.classifier, self.given, self.source = model, model.classifier, given, source
@@ -158,8 +110,15 @@ class Exporter:
 
     @functools.cached_property
     def calibration(self) -> np.ndarray:
-        """Training images, as `calibration_images` returns them."""
-        return calibration_images(self.given)
+        """Training images [N, H, W, C] in [0, 1] for the ranges of integers; raises ValueError if the data have none."""
+        name = self.given.config.data
+        if not data.has_training(name):
+            quantized = ", ".join(one for one, entry in FORMATS.items() if entry.quantized)
+            raise ValueError(
+                f"Expected training images to calibrate {quantized} on. Received: {name}, which has none. "
+                f"Try: a folder with train/, or formats without {quantized}"
+            )
+        return evaluation.stratified_images(self.given.source("train"), CALIBRATION)[0]
 
     def why_not(self, name: str) -> str:
         """Returns why a format does not apply to the model and its data; empty if it does."""
@@ -172,8 +131,8 @@ class Exporter:
     def export(self, name: str, folder: str, reuse: bool = False) -> str:
         """Writes one format into a folder, prints its difference to the model, and returns its path.
 
-        Raises:
-            ValueError: as in `export_model`.
+        With `reuse` a file that an earlier export of the same model wrote is kept. Raises ValueError if the model cannot be converted, or
+        the outputs of the file are wrong.
         """
         path = os.path.join(folder, FORMATS[name].file)
         card = self._card(name)
@@ -182,10 +141,20 @@ class Exporter:
             os.makedirs(folder, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder, prefix=f"{FORMATS[name].file}.writing-") as temporary:
                 complete = os.path.join(temporary, FORMATS[name].file)
-                entries = self._write(name, complete, card)
-                _write_card(complete, {**card, **entries})
+                card |= self._write(name, complete, card)
+                if os.path.isdir(complete):
+                    export.update_card(complete, **card)
+                else:
+                    write_json(card_of(complete), card)
                 _replace(complete, path)
-        print(_line(name, path, read_json(card_of(path))), flush=True)
+        card = read_json(card_of(path))
+        check = card["check"]
+        same = f", same class on {check['same_class']:.0%}" if FORMATS[name].quantized else ""
+        print(
+            f"{name:<15} {path}  {card['bytes']:,} bytes, largest difference of the {card['output']} {check['largest_difference']:.2g} "
+            f"(up to {check['largest_output']:.3g}){same}",
+            flush=True,
+        )
         return path
 
     def _write(self, name, path, card):
@@ -198,7 +167,11 @@ class Exporter:
             raise ValueError(str(error).replace(path, os.path.basename(path))) from error  # the file is a temporary one
 
     def _card(self, name: str) -> dict[str, typing.Any]:
-        known = {"classes": list(self.source.class_names), "label_set": self.source.label_set}
+        known, calibration = {"classes": list(self.source.class_names), "label_set": self.source.label_set}, None
+        if FORMATS[name].quantized:
+            fingerprint = digest(np.round(255 * self.calibration).astype(np.uint8))
+            of_training = {"data": self.given.config.data, "split": "train"}
+            calibration = {"images": len(self.calibration), **of_training, "fingerprint": fingerprint}
         return {
             **known,
             **{field: self.classifier.card[field] for field in _CARD if field in self.classifier.card},
@@ -207,15 +180,11 @@ class Exporter:
             "input": export.input_card(self.source, self.model.spec, self.model.input_range),
             "output": self.model.output,
             **({"batch_dependence": self.classifier.batch_dependence} if self.classifier.batch_dependence else {}),
-            "calibration": self._calibration_card() if FORMATS[name].quantized else None,
+            "calibration": calibration,
             "versions": {**environment.describe(), **{one: environment.version(one.replace("_", "-")) for one in FORMATS[name].packages}},
             "commit": environment.commit(),
             "date": datetime.date.today().isoformat(),
         }
-
-    def _calibration_card(self):
-        images, fingerprint = self.calibration, digest(np.round(255 * self.calibration).astype(np.uint8))
-        return {"images": len(images), "data": self.given.config.data, "split": "train", "fingerprint": fingerprint}
 
     def _check(self, name: str, path: str) -> dict[str, float | int]:
         """Compares what a file returns with what the model returns.
@@ -248,14 +217,7 @@ def card_of(path: str) -> str:
     return os.path.join(path, "card.json") if os.path.isdir(path) else f"{path}.json"
 
 
-def _write_card(path: str, card: Mapping) -> None:
-    if os.path.isdir(path):
-        export.update_card(path, **card)
-    else:
-        write_json(card_of(path), dict(card))
-
-
-def _replace(complete: str, path: str) -> None:
+def _replace(complete, path):
     """Moves an exported file or folder and its card to their place."""
     if os.path.isdir(complete):
         with export.atomic_folder(path) as temporary:
@@ -265,18 +227,135 @@ def _replace(complete: str, path: str) -> None:
         os.replace(card_of(complete), f"{path}.json")
 
 
-def _is_of(path: str, origin: Mapping) -> bool:
-    """Returns whether a file was exported from a model before."""
+def _is_of(path, origin):
+    """Whether a file was exported from a model before."""
     if not os.path.exists(path) or not os.path.exists(card_of(path)):
         return False
     card = read_json(card_of(path))
     return all(card.get(field) == value for field, value in origin.items())
 
 
-def _line(name, path, card):
-    check = card["check"]
-    same = f", same class on {check['same_class']:.0%}" if FORMATS[name].quantized else ""
+def evaluate_formats(
+    model: EvaluatedModel,
+    formats: Sequence[str],
+    folder: str,
+    *,
+    attack_chosen: bool,
+    check: Callable[[str, EvalConfig], object],
+) -> list[dict]:
+    """Exports a model, and evaluates each file by its own runtime on the same images.
+
+    By default attacks are the same for all formats: Square, and PGD transferred from the model itself, as most formats have no gradients.
+    Evaluations that need gradients are left out for a format without them, with a note.
+
+    Args:
+        model: to export and to evaluate.
+        formats: of `formats.files`.
+        folder: gets a folder per format, and `exported`, whose files of an earlier export of the same model are kept.
+        attack_chosen: whether the user chose the attacks.
+        check: called with each format and its evaluation before anything is written, to refuse it.
+
+    Returns:
+        The evaluations, one for each format, as in `evaluation.json`, with the folder of their records as "measured_in".
+    """
+    if (adaptation := model.data.eval_config.adaptation) != "none":
+        raise ValueError(
+            f"Expected adaptation=none with formats: batch normalization is part of the files. Received: {adaptation}. Try: "
+            "the model itself in a folder of its own, and one report of both"
+        )
+    given = _with_split(_with_attacks(model, attack_chosen), model, formats)
+    configs = {name: (given.eval_config, "") if FORMATS[name].gradients else without_gradients(given.eval_config) for name in formats}
+    for name, (config, _) in configs.items():
+        check(name, config)
+    exporter = _exporter(model)
+    if any(FORMATS[name].quantized for name in formats):
+        _ = exporter.calibration  # raises before anything is written
+    paths = {name: exporter.export(name, os.path.join(folder, "exported"), reuse=True) for name in dict.fromkeys(formats)}
+    evaluations = []
+    for name, path in paths.items():
+        print(f"{name}:", flush=True)
+        config, note = configs[name]
+        if note:
+            print_note(f"{name} is {note}.")
+        content = _evaluate(name, path, dataclasses.replace(given, eval_config=config), os.path.join(folder, name), model)
+        content |= {
+            "notes": [*content.get("notes", ()), *filter(None, [note, _note_on_integers(name, config)])],
+            "exported_from": model.path,
+        }
+        write_json(os.path.join(folder, name, "evaluation.json"), content)
+        evaluations.append({**content, "measured_in": os.path.join(folder, name)})
+    return evaluations
+
+
+def _with_split(given: EvaluationData, model: EvaluatedModel, formats: Sequence[str]) -> EvaluationData:
+    """Returns data with the split that all formats are evaluated on, and prints a note if the user chose none and the data have none."""
+    card = read_card(model.path)
+    if not has_splits(given.config.data) and given.eval_config.evaluation_split != WHOLE:
+        given = dataclasses.replace(given, config=with_validation_of_card(card, model.path, given.config))
+    if model.split_chosen:
+        return given
+    trained = trainings_on(card, given.config.data)
+    calibrated = [] if trained else [name for name in FORMATS if FORMATS[name].quantized and name in formats]
+    given = with_default_split(given, card, calibrated)
+    print_default_split(given, calibrated)
+    return given
+
+
+def _with_attacks(model: EvaluatedModel, attack_chosen: bool) -> EvaluationData:
+    """Returns data with attacks that suit every format, unless the user chose others."""
+    config = model.data.eval_config
+    if "adversarial" not in config.evaluations:
+        return model.data
+    config = dataclasses.replace(config, attack=config.attack if attack_chosen else ("square",))
+    if config.surrogate:
+        return dataclasses.replace(model.data, eval_config=config)
+    return dataclasses.replace(model.data, eval_config=dataclasses.replace(config, surrogate=model.path), surrogate=model.load())
+
+
+def _note_on_integers(name, config):
+    if not FORMATS[name].quantized or "adversarial" not in config.evaluations or "square" not in config.attack:
+        return ""
     return (
-        f"{name:<15} {path}  {card['bytes']:,} bytes, largest difference of the {card['output']} {check['largest_difference']:.2g} "
-        f"(up to {check['largest_output']:.3g}){same}"
+        "Square alone can overstate the robustness of integers, whose rounded logits may hide small changes of an image; of the accuracies "
+        "under Square and under the transferred attack the lower one counts"
     )
+
+
+def without_gradients(config: EvalConfig) -> tuple[EvalConfig, str]:
+    """Returns an evaluation without what needs gradients, and a note on what was left out; an empty one if nothing was.
+
+    Raises:
+        ValueError: no evaluation is left.
+    """
+    evaluations = tuple(one for one in config.evaluations if one not in _BY_GRADIENT)
+    if not evaluations:
+        differentiable = ",".join(name for name in files() if FORMATS[name].gradients)
+        raise ValueError(
+            f"Expected an evaluation that needs no gradients, for formats without them. Received: {','.join(config.evaluations)}. "
+            f"Try: evaluations=clean,{','.join(config.evaluations)}, or formats={differentiable}"
+        )
+    attack = tuple(one for one in config.attack if one == "square") or ("square",)
+    missing = [f"the evaluation {one}" for one in config.evaluations if one not in evaluations]
+    if "adversarial" in evaluations:
+        missing += [f"attack={one} (Square in its place)" for one in config.attack if one != "square"]
+    if "certified" in evaluations and config.smoothing_attack:
+        missing.append("the attack on the smoothed model")
+    note = f"without gradients, so left out: {', '.join(missing)}" if missing else ""
+    return dataclasses.replace(config, evaluations=evaluations, attack=attack, smoothing_attack=False), note
+
+
+def _evaluate(name: str, path: str, given: EvaluationData, folder: str, model: EvaluatedModel) -> dict:
+    """Returns the evaluation of one file, with its size and its latency."""
+    trust = model.interface.trust
+    classifier = loading.load_classifier(path, loading.ModelInterface(trust=trust, input_size=model.interface.input_size))
+    done = model_evaluation.evaluate(
+        classifier, given, folder, row=name, saved_model=path, split_chosen=True, model_name=os.path.basename(os.path.abspath(model.path))
+    )
+    metrics = [MetricValue("deployed", "bytes").with_value(size(path), 1)]
+    try:
+        milliseconds, calls = latency.milliseconds(path, tuple(classifier.card["input"]["shape"][1:]), trust)
+        metrics.append(MetricValue("deployed", "milliseconds").with_value(milliseconds, calls))
+    except RuntimeError as error:  # such as a Keras file with classes of the user's own, which another process does not know
+        print_note(f"the latency of {name} is left out. {error}")
+    rows = [*done.content["rows"], *(metric.to_json() for metric in metrics)]
+    return {**done.content, "rows": rows, "cpu": environment.cpu_model()}

@@ -15,30 +15,17 @@ Settings = Mapping[str, typing.Any]
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """One recipe of fine-tuning with its settings.
-
-    Attributes:
-        recipe: its name.
-        method: name of a training method.
-        settings: hyperparameters of the method.
-        views: names of views, or `extra_corruptions`.
-        augmentations: names of the augmentations before the views.
-        layers: which are trained: `all`, `first half` (of those with weights), or `all but batch norm`.
-        learning_rate: peak learning rate of SGD with momentum 0.9 and cosine decay.
-        strengths: further settings to try, {name: hyperparameters}.
-        control: whether it is plain fine-tuning, for comparison.
-        variation: how it differs from the recipe's first settings; empty: it does not.
-    """
+    """One recipe of fine-tuning with its settings; `variation` says how they differ from the recipe's first ones."""
 
     recipe: str
     method: str
-    settings: Settings = dataclasses.field(default_factory=dict)
-    views: tuple[str, ...] = ("clean",)
-    augmentations: tuple[str, ...] = ()
-    layers: str = "all"
-    learning_rate: float = LEARNING_RATE
-    strengths: Mapping[str, Settings] = dataclasses.field(default_factory=dict)
-    control: bool = False
+    settings: Settings = dataclasses.field(default_factory=dict)  # hyperparameters of the method
+    views: tuple[str, ...] = ("clean",)  # or `extra_corruptions`
+    augmentations: tuple[str, ...] = ()  # before the views
+    layers: str = "all"  # those that are trained: `all`, `first half` (of those with weights), or `all but batch norm`
+    learning_rate: float = LEARNING_RATE  # peak of SGD with momentum 0.9 and cosine decay
+    strengths: Mapping[str, Settings] = dataclasses.field(default_factory=dict)  # further settings to try, by name
+    control: bool = False  # whether it is plain fine-tuning, for comparison
     variation: str = ""
 
     @property
@@ -47,14 +34,9 @@ class Candidate:
 
 
 def candidates(target: str, norm: str = "linf", radius: float = 4 / 255, values: int = 3072, skip: Sequence[str] = ()) -> list[Candidate]:
-    """Returns the recipes for a target: the control first, then the most promising.
+    """Returns the recipes for a target: the control first, then the most promising, without the methods `skip`.
 
-    Args:
-        target: as of `HardenConfig`.
-        norm: of the ball, for the target adversarial.
-        radius: of the ball, for the target adversarial.
-        values: numbers in an image, of which FCL perturbs a twelfth, as in its paper.
-        skip: names of methods that the model does not suit.
+    `norm` and `radius` are for the target adversarial; `values`: numbers in an image, of which FCL perturbs a twelfth, as in its paper.
     """
     recipes = _adversarial(norm, radius) if target == "adversarial" else _natural(values)
     if target == "noise":
@@ -97,13 +79,7 @@ def _adversarial(norm, radius):
 
 
 def variations(candidate: Candidate, *, has_batch_norm: bool, has_layers: bool) -> list[Candidate]:
-    """Returns a candidate with other learning rates, strengths, augmentations and sets of trained layers, one change in each.
-
-    Args:
-        candidate: a recipe with its first settings.
-        has_batch_norm: whether the model has batch normalization that is trained.
-        has_layers: whether the model's layers can be frozen one by one.
-    """
+    """Returns a recipe with other learning rates, strengths, augmentations and sets of trained layers, one change in each."""
 
     def changed(variation, **fields):
         return dataclasses.replace(candidate, variation=variation, **fields)

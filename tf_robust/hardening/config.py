@@ -1,14 +1,33 @@
 """Configuration of hardening; the flags of the command line are derived from it."""
 
 import dataclasses
+import math
+import re
 
-from tf_robust.hardening.budget import parse_budget
 from tf_robust.utils.errors import unknown
 
 GROUPS = ("noise", "blur", "weather", "digital")
 SHIFT = "shift="  # before the name of data: the target is accuracy on these images
 TARGETS = ("corruptions", *(f"{group}_corruptions" for group in GROUPS), "noise", "adversarial")
 EVALUATIONS = ("clean", "noise", "corruptions", "corruptions_bar", "calibration")  # of the final evaluation, by default
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """How long a search may take: seconds, or training steps, with which it is reproducible."""
+
+    amount: float
+    in_steps: bool
+
+
+def parse_budget(text: str) -> Budget:
+    """Returns the budget of a text such as 90s, 30m, 1.5h or 2000steps; raises ValueError for another text, or nothing."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h|steps)", text.strip())
+    if not match or not 0 < float(match[1]) < math.inf:
+        raise ValueError(f"Expected a budget as a time (90s, 30m, 2h) or as training steps (2000steps). Received: {text!r}")
+    in_steps = match[2] == "steps"
+    return Budget(float(match[1]) * (1 if in_steps else _SECONDS[match[2]]), in_steps)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,5 +69,5 @@ class HardenConfig:
 
 
 def evaluation_of(target: str) -> str:
-    """Returns the evaluation that metrics a target; empty for a shift, which needs none."""
+    """Returns the evaluation that gives the metrics of a target; empty for a shift, which needs none."""
     return "" if target.startswith(SHIFT) else target if target in ("noise", "adversarial") else "corruptions"

@@ -30,71 +30,44 @@ _SEEN = (
 
 @dataclasses.dataclass(frozen=True)
 class ShiftParts:
-    """Images of new conditions, which are the target.
+    """Images of new conditions, which are the target."""
 
-    Attributes:
-        data: name of the data set, as in `EvalConfig.shifts`.
-        validation: to choose on.
-        test: for the final evaluation; its labels number its own classes.
-        train: number of images that are trained on.
-    """
-
-    data: str
+    data: str  # name of the data set, as in `EvalConfig.shifts`
     validation: Shift
-    test: Source
-    train: int = 0
-
-    @property
-    def summary(self) -> str:
-        """The numbers of images, for the terminal."""
-        trained = f"{self.train:,} training, " if self.train else ""
-        counts = f"{trained}{len(self.validation.source):,} validation and {len(self.test):,} test images"
-        return f"Of {self.data}: {counts}, split by seed {SUBSET_SEED}"
+    test: Source  # for the final evaluation; its labels number its own classes
+    train: int  # number of images that are trained on
 
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """Images of a search.
-
-    Attributes:
-        train: to fine-tune on.
-        validation: to choose on.
-        test: for the final evaluation.
-        note: on the initial model's own training; empty: none.
-        split: whether the parts were drawn from one set.
-        shift: images of new conditions; None: the target is another.
-    """
+    """Images of a search: to fine-tune on, to choose on, and for the final evaluation."""
 
     train: Source
     validation: Source
     test: Source
-    note: str = ""
-    split: bool = False
-    shift: ShiftParts | None = None
+    note: str  # on the initial model's own training; empty: none
+    split: bool  # whether the parts were drawn from one set
+    shift: ShiftParts | None  # None: the target is another
 
     @property
     def summary(self) -> str:
         """The numbers of images, for the terminal."""
-        train = len(self.train) - (self.shift.train if self.shift else 0)
-        counts = f"{train:,} training, {len(self.validation):,} validation and {len(self.test):,} test images"
-        seed = f", split by seed {SUBSET_SEED}" if self.split else ""
-        return f"{counts}{seed}. {self.shift.summary if self.shift else ''}".removesuffix(" ").removesuffix(".") + "."
+        shift, seed = self.shift, f", split by seed {SUBSET_SEED}"
+        train = len(self.train) - (shift.train if shift else 0)
+        own = f"{train:,} training, {len(self.validation):,} validation and {len(self.test):,} test images{seed * self.split}."
+        if not shift:
+            return own
+        trained = f"{shift.train:,} training, " if shift.train else ""
+        return f"{own} Of {shift.data}: {trained}{len(shift.validation.source):,} validation and {len(shift.test):,} test images{seed}."
 
 
 def parts_of(
     given: EvaluationData, validation: Source | None = None, test: Source | None = None, *, config: HardenConfig = HardenConfig()
 ) -> Parts:
-    """Returns the images of a search: the splits of the data, or 70, 15 and 15 % of data without splits.
+    """Returns the images of a search: the splits of the data, or 70, 15 and 15 % of data without splits (or `validation_fraction`).
 
-    Args:
-        given: describes the data; `validation_fraction` replaces the 15 %.
-        validation: images to choose on; None: a part of the data.
-        test: images of the final evaluation; None: a part of the data.
-        config: names the target.
-
-    Raises:
-        ValueError: a class has fewer than two training images, images given for validation or test have other channels or classes, or too
-            few images of the new conditions.
+    Images given for validation or test are not taken from the data. Raises ValueError if a class has fewer than two training images, given
+    images have other channels or classes, or there are too few images of new conditions.
     """
     no_splits = given.images is not None or not data.has_splits(given.config.data)
     split = no_splits and (validation is None or test is None)
@@ -113,11 +86,6 @@ def validation_set(parts: Parts, config: HardenConfig, given: EvaluationData) ->
     """Returns the images on which models are compared: at most 1,000 validation images, stratified, or as many of the new conditions.
 
     The accuracy on unchanged images is that of at most 5,000.
-
-    Args:
-        parts: as `parts_of` returns them.
-        config: names the target.
-        given: has the floor of non-uniform noise.
     """
     probabilities = evaluation.noise_probabilities(parts.train, given.eval_config) if config.target == "noise" else None
     attack = attacks.ProjectedGradientDescent(norm=config.attack_norm, radius=config.attack_radius, steps=ATTACK_STEPS)
@@ -139,15 +107,9 @@ def validation_set(parts: Parts, config: HardenConfig, given: EvaluationData) ->
 
 
 def final_data(parts: Parts, given: EvaluationData) -> EvaluationData:
-    """Returns the data of the final evaluation: the test images, and those of the new conditions as a shifted data set.
-
-    Args:
-        parts: as `parts_of` returns them.
-        given: describes the data and the evaluation.
-    """
-    given = dataclasses.replace(
-        given, images=parts.test, training_images=parts.train, config=dataclasses.replace(given.config, label_map="")
-    )  # labels are mapped
+    """Returns the data of the final evaluation: the test images, and those of the new conditions as a shifted data set."""
+    config = dataclasses.replace(given.config, label_map="")  # labels are mapped
+    given = dataclasses.replace(given, images=parts.test, training_images=parts.train, config=config)
     if not parts.shift:
         return given
     name = parts.shift.data
@@ -157,11 +119,7 @@ def final_data(parts: Parts, given: EvaluationData) -> EvaluationData:
 
 
 def check_no_confidence(given: EvaluationData) -> None:
-    """Checks that no confidences are to be fitted: a search chooses the model on the validation images.
-
-    Raises:
-        ValueError: the evaluation has calibrate, abstain_accuracy or conformal.
-    """
+    """Raises ValueError if confidences are to be fitted: a search chooses the model on the validation images."""
     names = [name for name in ("calibrate", "abstain_accuracy", "conformal") if getattr(given.eval_config, name) not in ("none", 0.0)]
     if names:
         raise ValueError(
@@ -173,14 +131,7 @@ def check_no_confidence(given: EvaluationData) -> None:
 def fraction_held_out(
     given: EvaluationData, start: Classifier, validation: Source | None = None, test: Source | None = None
 ) -> float | None:
-    """Returns the fraction of the data that neither the initial model nor a search is trained on; None: it is none of the usual parts.
-
-    Args:
-        given: describes the data.
-        start: the model before the search.
-        validation: as in `parts_of`.
-        test: as in `parts_of`.
-    """
+    """Returns the fraction of the data that neither the initial model nor a search is trained on; None: it is none of the usual parts."""
     if given.images is not None or validation is not None or test is not None and not data.has_splits(given.config.data):
         return None
     known = fraction_not_trained_on(start.card, given.config.data)
@@ -200,12 +151,11 @@ def _parts_of_one_set(given, validation, test):
         held_out = without_validation(whole, "validation", fraction)
         parts = {"train": without_validation(whole, "train", fraction)}
         parts |= {"validation": validation, "test": held_out} if test is None else {"validation": held_out, "test": test}
-    train = parts["train"]
-    if 0 < given.config.train_examples < len(train):
-        train = stratified_subset(train, given.config.train_examples)
-    parts["train"] = data.labelled_fraction(train, given.config.label_fraction, given.seed)
-    drawn = [name for name, one in (("train", None), ("validation", validation), ("test", test)) if one is None]
-    return parts | {name: given.map_labels(parts[name]) for name in drawn}
+    if 0 < given.config.train_examples < len(parts["train"]):
+        parts["train"] = stratified_subset(parts["train"], given.config.train_examples)
+    parts["train"] = data.labelled_fraction(parts["train"], given.config.label_fraction, given.seed)
+    own = {"validation": validation, "test": test}  # whose labels are mapped
+    return {name: given.map_labels(part) if own.get(name) is None else part for name, part in parts.items()}
 
 
 def _splits(given, validation, test):

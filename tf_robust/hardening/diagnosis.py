@@ -1,21 +1,29 @@
-"""What breaks a model: its accuracy on a few hundred validation images, unchanged and changed in many ways.
+"""Diagnosis of a model: its accuracy on a few hundred validation images, unchanged and changed in many ways.
 
 It costs about 6,000 forward passes (500 images: unchanged, four families of corruptions, two sets of noise, five small changes), and PGD
 of 5 steps on 100 images.
+
+The small changes are those that a user expects to be harmless. Their sizes are relative to the image. Nothing is random: directions and
+signs alternate from image to image. Beyond its border an image is mirrored.
 """
 
 import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import scipy.special
+import tensorflow as tf
 
 from tf_robust import attacks, corruptions, metrics
 from tf_robust.attacks.attack import Predict
+from tf_robust.corruptions.digital import jpeg_compression
+from tf_robust.corruptions.weather import brightness as hsv_brightness
 from tf_robust.data.subsets import stratified_order
 from tf_robust.evaluation import scoring
-from tf_robust.hardening import small_changes
 from tf_robust.hardening.config import GROUPS
 from tf_robust.hardening.target import NOISE_SETS, ValidationSet, correct, pairs_of, predicted, versions
+from tf_robust.ops import image_ops, warps
 from tf_robust.report.formatting import interval
 from tf_robust.report.sections import Cell, Section, frame_of, number
 
@@ -24,34 +32,31 @@ ATTACKED_IMAGES = 100
 ATTACK_STEPS = 5
 MIN_OF_CLASS = 10  # images, for a statement on a class
 SHOWN = 3  # changes and classes
+BATCH = 100  # images of a small change: bounds the memory
 _ATTACK, _SMALL, _SHIFT = "attack", "small change", "new conditions"
+TRANSLATION = 1 / 16  # of the side
+DEGREES = 5.0
+ZOOM = 8 / 7  # ImageNet's central crop: 224 of 256 pixels
+QUALITY = 75  # Pillow's default
+BRIGHTNESS = 0.1
+_DIRECTIONS = ((1, 0), (0, 1), (-1, 0), (0, -1))
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Accuracy on changed images.
-
-    Attributes:
-        name: of the change.
-        kind: corruptions, noise, small change, attack, or new conditions: other images than the unchanged ones.
-        accuracy: on the changed images.
-        count: number of images.
-        difference: to the accuracy on the same images unchanged.
-        low: lower end of its 95 % interval, paired per image; None with one image.
-        high: its upper end.
-    """
+    """Accuracy on changed images, and its difference to that on the same images unchanged, with the 95 % interval, paired per image."""
 
     name: str
-    kind: str
+    kind: str  # corruptions, noise, small change, attack, or new conditions: other images than the unchanged ones
     accuracy: float
     count: int
     difference: float
-    low: float | None
+    low: float | None  # None with one image
     high: float | None
 
     @property
     def falls(self) -> bool:
-        """Whether the accuracy is lower than on unchanged images, outside the interval."""
+        """Whether the accuracy is significantly lower than on unchanged images."""
         return self.high is not None and self.high < 0
 
     @property
@@ -62,14 +67,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class ClassRow:
-    """Accuracy on one class, unchanged and under the worst change.
-
-    Attributes:
-        name: of the class.
-        clean: accuracy on its unchanged images.
-        accuracy: on the changed ones.
-        count: number of its images.
-    """
+    """Accuracy on the images of one class, unchanged (`clean`) and under the worst change."""
 
     name: str
     clean: float
@@ -79,23 +77,14 @@ class ClassRow:
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """What breaks a model.
+    """The changes that break a model."""
 
-    Attributes:
-        clean: accuracy on unchanged images.
-        count: number of images.
-        calibration: RMS calibration error on unchanged images.
-        rows: one per change.
-        worst: name of the change, other than an attack and new conditions, under which the accuracy falls most.
-        classes: accuracy per class under `worst`, the largest fall first; without classes of fewer than 10 images.
-    """
-
-    clean: float
-    count: int
-    calibration: float
-    rows: tuple[Row, ...]
-    worst: str
-    classes: tuple[ClassRow, ...]
+    clean: float  # accuracy on unchanged images
+    count: int  # number of images
+    calibration: float  # RMS calibration error on unchanged images
+    rows: tuple[Row, ...]  # one per change
+    worst: str  # name of the change, other than an attack and new conditions, under which the accuracy falls most
+    classes: tuple[ClassRow, ...]  # under `worst`, the largest fall first; without classes of fewer than 10 images
 
     def lines(self) -> list[str]:
         """Returns the lines for the terminal."""
@@ -145,7 +134,7 @@ class Diagnosis:
 def diagnose(
     predict: Predict, validation: ValidationSet, class_names: Sequence[str], norm: str = "linf", radius: float = 1 / 255
 ) -> Diagnosis:
-    """Returns what breaks a model; deterministic.
+    """Returns the diagnosis of a model; deterministic.
 
     Args:
         predict: float32 [N, H, W, C] in [0, 1] -> logits [N, classes].
@@ -167,11 +156,18 @@ def diagnose(
     attack = attacks.ProjectedGradientDescent(norm=norm, radius=radius, steps=ATTACK_STEPS)
     points = attack(masked, validation.images[attacked], validation.labels[attacked]).numpy()
     robust = correct(masked, points, validation.labels[attacked])
-    rows.append(_row(f"PGD ({norm} {_radius(radius)})", _ATTACK, robust, clean[np.searchsorted(order, attacked)]))
+    levels = radius * 255
+    is_level = abs(levels - round(levels)) < 1e-6 and levels > 0.5 and radius < 0.3
+    name = f"PGD ({norm} {f'{round(levels)}/255' if is_level else f'{radius:g}'})"
+    rows.append(_row(name, _ATTACK, robust, clean[np.searchsorted(order, attacked)]))
     if validation.shift:
         shifted = correct(scoring.masked(predict, validation.shift.class_mask), validation.shift.images, validation.shift.labels)
-        rows.append(_separate_row(shifted, clean))
-    calibration = metrics.rms_calibration_error(_confidences(logits), clean)
+        # other images than the unchanged ones, so that the interval is not paired
+        accuracies = ((one.mean(), *metrics.wilson_interval(one.sum(), len(one))) for one in (shifted, clean))
+        difference = float(shifted.mean() - clean.mean())
+        rows.append(Row(_SHIFT, _SHIFT, float(shifted.mean()), len(shifted), difference, *metrics.newcombe_interval(*accuracies)))
+    confidences = scipy.special.softmax(logits.astype(np.float64), axis=1).max(axis=1)
+    calibration = metrics.rms_calibration_error(confidences, clean)
     classes = _classes(results[worst][1], clean, labels, class_names)
     return Diagnosis(float(clean.mean()), len(labels), calibration, tuple(rows), worst, classes)
 
@@ -183,8 +179,8 @@ def _changes(images):
     probabilities = corruptions.nonuniform_probabilities(corruptions.location_std([images]))
     for name in NOISE_SETS:
         yield name.replace("_", " ").replace("nonuniform", "non-uniform"), "noise", versions(images, [(name, 1)], 1, probabilities)[0]
-    for name in small_changes.SMALL_CHANGES:
-        yield "JPEG" if name == "jpeg" else name, _SMALL, small_changes.changed(images, name)
+    for name in SMALL_CHANGES:
+        yield "JPEG" if name == "jpeg" else name, _SMALL, changed(images, name)
 
 
 def _differences(rows):
@@ -196,17 +192,6 @@ def _row(name, kind, changed, clean):
     return Row(name, kind, float(changed.mean()), len(changed), paired["mean"], paired["low"], paired["high"])
 
 
-def _separate_row(shifted, clean):
-    """The row of other images than the unchanged ones, whose interval is not paired."""
-    low, high = metrics.newcombe_interval(*((one.mean(), *metrics.wilson_interval(one.sum(), len(one))) for one in (shifted, clean)))
-    return Row(_SHIFT, _SHIFT, float(shifted.mean()), len(shifted), float(shifted.mean() - clean.mean()), low, high)
-
-
-def _confidences(logits):
-    exponents = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
-    return exponents.max(axis=1) / exponents.sum(axis=1)
-
-
 def _classes(changed, clean, labels, names):
     rows = [
         ClassRow(str(names[label]), float(clean[members].mean()), float(changed[members].mean()), len(members))
@@ -216,7 +201,55 @@ def _classes(changed, clean, labels, names):
     return tuple(sorted(rows, key=lambda row: row.accuracy - row.clean))
 
 
-def _radius(radius):
-    """The radius as a fraction of 255 gray levels if it is one."""
-    levels = radius * 255
-    return f"{round(levels)}/255" if abs(levels - round(levels)) < 1e-6 and levels > 0.5 and radius < 0.3 else f"{radius:g}"
+def translation(images: tf.Tensor, numbers: np.ndarray) -> tf.Tensor:
+    """Moves images by 1/16 of their side, rounded to pixels and at least one: to the left, up, to the right, down in turn."""
+    height, width = images.shape[1:3]
+    steps = np.array([max(1, round(side * TRANSLATION)) for side in (width, height)])
+    maps = np.tile(np.eye(2, 3, dtype=np.float32), [len(numbers), 1, 1])
+    maps[:, :, 2] = np.array(_DIRECTIONS)[numbers % 4] * steps
+    return _affine(images, maps)
+
+
+def rotation(images: tf.Tensor, numbers: np.ndarray) -> tf.Tensor:
+    """Rotates images about their center by 5 degrees, in one direction and the other in turn."""
+    height, width = images.shape[1:3]
+    angles = np.where(numbers % 2, -1.0, 1.0) * math.radians(DEGREES)
+    turn = np.moveaxis(np.array([[np.cos(angles), -np.sin(angles)], [np.sin(angles), np.cos(angles)]]), -1, 0)  # [N, 2, 2]
+    center = np.array([(width - 1) / 2, (height - 1) / 2])
+    return _affine(images, np.concatenate([turn, (center - turn @ center)[..., None]], axis=2))
+
+
+def crop(images: tf.Tensor, numbers: np.ndarray) -> tf.Tensor:
+    """Enlarges the central 7/8 of each side."""
+    del numbers
+    return image_ops.clipped_zoom(images, ZOOM)
+
+
+def jpeg(images: tf.Tensor, numbers: np.ndarray) -> tf.Tensor:
+    """Compresses images as JPEG of quality 75."""
+    del numbers
+    return jpeg_compression.apply(images, QUALITY)
+
+
+def brightness(images: tf.Tensor, numbers: np.ndarray) -> tf.Tensor:
+    """Adds and subtracts in turn 0.1 to the HSV value."""
+    signs = np.where(numbers % 2, -1.0, 1.0).astype(np.float32)
+    return hsv_brightness.apply(images, BRIGHTNESS * signs[:, None, None, None])
+
+
+def _affine(images, maps):
+    rows, columns = warps.affine_coordinates(tf.constant(maps, tf.float32), *images.shape[1:3])
+    return warps.bilinear(images, rows, columns, "reflect")
+
+
+SMALL_CHANGES: dict[str, Callable[[tf.Tensor, np.ndarray], tf.Tensor]] = {
+    f.__name__: f for f in (translation, rotation, crop, jpeg, brightness)
+}
+
+
+def changed(images: np.ndarray, name: str) -> np.ndarray:
+    """Returns images with one of `SMALL_CHANGES`, a function of an image and its position; both float32 [N, H, W, C] in [0, 1]."""
+    parts = []
+    for numbers in np.split(np.arange(len(images)), range(BATCH, len(images), BATCH)):
+        parts.append(SMALL_CHANGES[name](tf.constant(images[numbers]), numbers).numpy())
+    return np.clip(np.concatenate(parts), 0.0, 1.0)

@@ -4,19 +4,16 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
-
-import numpy as np
 
 from tf_robust import evaluation
 from tf_robust.attacks.attack import Predict
-from tf_robust.configs.threats import parse_threat
+from tf_robust.configs.evaluation import parse_threat
 from tf_robust.evaluation import model_evaluation
 from tf_robust.evaluation.evaluation_data import EvaluationData
-from tf_robust.hardening import delivery
 from tf_robust.hardening.config import HardenConfig, evaluation_of
 from tf_robust.hardening.result import HARDENED, START
 from tf_robust.hardening.trainable import TrainableModel
+from tf_robust.hardening.training import Weights
 from tf_robust.report import gains
 from tf_robust.report.page import Image
 from tf_robust.saved_models import loading
@@ -29,9 +26,6 @@ _CAPTIONS = {
     START: f"Fixed: images that the hardened model classifies correctly and the initial model does not; {_UNDER}",
     HARDENED: f"Newly wrong: images that the initial model classifies correctly and the hardened model does not; {_UNDER}",
 }
-
-FINAL = "final_evaluation"  # subfolder of the evaluations
-Weights = Sequence[np.ndarray]
 
 
 class FinalEvaluation:
@@ -49,10 +43,9 @@ class FinalEvaluation:
         available = len(data.images)  # type: ignore[arg-type]
         self.images = min(eval_config.subset or FINAL_IMAGES, available)
         subset = self.images if self.images < available else 0  # a shift may have more images
-        eval_config = _with_target(eval_config, config)
-        self.model, self.folder = model, os.path.join(folder, FINAL)
+        self.model, self.folder = model, os.path.join(folder, "final_evaluation")
         self.delivered = os.path.join(folder, HARDENED)  # without its suffix
-        self.data = dataclasses.replace(data, eval_config=dataclasses.replace(eval_config, subset=subset))
+        self.data = dataclasses.replace(data, eval_config=dataclasses.replace(_with_target(eval_config, config), subset=subset))
 
     def seconds(self, predict: Predict) -> float:
         """Returns the estimated time of both evaluations, from that of a corrupted batch; without attacks."""
@@ -67,25 +60,22 @@ class FinalEvaluation:
             count += len(labels)
         return 2 * len(sets) * len(source) * (time.monotonic() - begin) / count
 
-    def run(self, start: Weights, hardened: Weights | None, log: Callable[[str], object]) -> tuple[list[dict], list[Image]]:
+    def run(self, start: Weights, hardened: Weights | None) -> tuple[list[dict], list[Image]]:
         """Returns the evaluations, as in `evaluation.json`, and figures of the images on which the models differ.
 
-        Args:
-            start: weights of the model as it was given.
-            hardened: those of the hardened model, which the model has afterwards; None: the initial model alone is evaluated.
-            log: called with lines of progress.
+        The model has the weights `hardened` afterwards; None: the initial model alone is evaluated.
         """
         weights = {START: start} | ({} if hardened is None else {HARDENED: hardened})
-        done = {row: self._evaluate(row, of_row, log) for row, of_row in weights.items()}
+        done = {row: self._evaluate(row, of_row) for row, of_row in weights.items()}
         evaluations = [{**one.content, "measured_in": os.path.join(self.folder, row)} for row, one in done.items()]
         return evaluations, [] if hardened is None else self._changed_images(weights, done)
 
-    def _evaluate(self, row, weights, log):
+    def _evaluate(self, row, weights):
         self.model.network.set_weights(weights)
         classifier, own = self.model.classifier, os.path.join(self.folder, row)
         if row == HARDENED and os.path.exists(classifier.path):  # as it was written
-            classifier = loading.load_classifier(self.delivered + delivery.suffix_of(self.model), classifier.interface)
-        log(f"Evaluating the {row} model on {self.images:,} test images.")
+            classifier = loading.load_classifier(self.delivered + self.model.suffix, classifier.interface)
+        print(f"Evaluating the {row} model on {self.images:,} test images.")
         os.makedirs(own, exist_ok=True)
         done = model_evaluation.evaluate(classifier, self.data, own, row=row, saved_model=classifier.path)
         content = {**done.content, "method": "", "model": os.path.basename(classifier.path)}

@@ -5,7 +5,6 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -14,19 +13,15 @@ from tf_robust import data, methods, models
 from tf_robust.data.source import Source
 from tf_robust.evaluation.evaluation_data import EvaluationData, check_unchanged
 from tf_robust.evaluation.model_checks import check_model_suits, note_classes, with_checked_inputs, with_known_outputs
-from tf_robust.hardening import batch_statistics, candidates, delivery
-from tf_robust.hardening.budget import Clock, parse_budget
-from tf_robust.hardening.choice import choose, distinct, gain
-from tf_robust.hardening.config import HardenConfig
+from tf_robust.hardening import candidates, training
+from tf_robust.hardening.config import HardenConfig, parse_budget
 from tf_robust.hardening.data import check_no_confidence, final_data, fraction_held_out, parts_of, validation_set
 from tf_robust.hardening.diagnosis import diagnose
 from tf_robust.hardening.final_evaluation import FinalEvaluation
-from tf_robust.hardening.frontier import Allowance, Frontier
 from tf_robust.hardening.result import HARDENED, Hardened, SearchRecord
-from tf_robust.hardening.search import Search
-from tf_robust.hardening.trainable import check_gradients, check_input, trainable
-from tf_robust.hardening.training import Trainers
-from tf_robust.hardening.trials import TrialStore
+from tf_robust.hardening.search import Clock, Frontier, Search
+from tf_robust.hardening.trainable import check_gradients, trainable
+from tf_robust.hardening.trials import TrialStore, best_point, choose, distinct, gain
 from tf_robust.metrics.paired import paired_difference
 from tf_robust.report.formatting import interval
 from tf_robust.saved_models import loading
@@ -51,7 +46,6 @@ def harden(
     validation: Source | None = None,
     test: Source | None = None,
     temporary: tempfile.TemporaryDirectory | None = None,
-    log: Callable[[str], object] = print,
 ) -> Hardened:
     """Searches a more robust model, writes it, and proves it on test images.
 
@@ -63,7 +57,6 @@ def harden(
         validation: images to choose on, in memory; None: those of `given`.
         test: images of the final evaluation, in memory; None: those of `given`.
         temporary: of `folder`.
-        log: called with lines of progress.
 
     Raises:
         ValueError: the model cannot be trained, does not suit the images, or is near chance; the budget is too small; or confidences are
@@ -72,18 +65,18 @@ def harden(
         WorkdirLocked: another process holds the folder.
     """
     with held(folder):
-        return _harden(classifier, given, config, folder, validation, test, temporary, log)
+        return _harden(classifier, given, config, folder, validation, test, temporary)
 
 
-def _harden(classifier, given, config, folder, validation, test, temporary, log):
+def _harden(classifier, given, config, folder, validation, test, temporary):
     check_no_confidence(given)
-    check_input(classifier)
+    check_gradients(classifier)
     clock = Clock()
     given = dataclasses.replace(given, model_size=loading.image_size_of(classifier), num_classes=classifier.num_classes or 0)
     if given.images is None and (validation is None or test is None):
         check_unchanged(classifier.card, classifier.path, given.config)
     parts = parts_of(given, validation, test, config=config)
-    log(parts.summary)
+    print(parts.summary)
     check_model_suits(classifier, parts.validation)
     note_classes(parts.validation, classifier.num_classes or parts.validation.num_classes)
     classifier = with_checked_inputs(with_known_outputs(classifier, parts.validation), parts.validation)
@@ -96,70 +89,69 @@ def _harden(classifier, given, config, folder, validation, test, temporary, log)
     store = TrialStore(os.path.join(folder, "trials"), _arguments(config, given, parts, model))
     clock.add(store.seconds)
     if finished := store.finished():
-        log(f"Resumed: {len(finished)} finished trials are read from {store.folder}.")
-    search = _search(model, images, predict, parts, config, given.seed, store, clock, log)
+        print(f"Resumed: {len(finished)} finished trials are read from {store.folder}.")
+    search = _search(model, images, predict, parts, config, given.seed, store, clock)
     diagnosis = diagnose(predict, images, parts.train.class_names, config.attack_norm, config.attack_radius)
     final = FinalEvaluation(model, final_data(parts, given), config, folder)
-    for line in [*diagnosis.lines(), *_start_lines(search.start, config, final.seconds(predict))]:
-        log(line)
-    frontier, interrupted = _run(search, model, log)
+    clean, target = (f"on {len(values):,} validation images" for values in (search.start.outcome.clean, search.start.outcome.target))
+    for line in [
+        *diagnosis.lines(),
+        f"Initial model: clean {search.start.clean:.3f} {clean}, target ({config.target}) {search.start.target:.3f} {target}.",
+        f"Budget of the search: {config.budget}. The final evaluation that follows takes about {duration(final.seconds(predict))}.",
+    ]:
+        print(line)
+    frontier, interrupted = _run(search, model)
     tried = [point for trial in search.trials for point in trial.points]
     choice = choose(search.start, frontier.points, config.max_clean_loss, tried)
-    held_out = fraction_held_out(given, classifier, validation, test)
+    held_out, name, own = fraction_held_out(given, classifier, validation, test), given.config.data, []
+    if given.images is None:
+        division = None if data.has_splits(name) else data.describe_division(name, data_range=given.config.data_range)
+        own = [{"data": name, "validation_fraction": held_out, "division": division}]
     record = SearchRecord(
-        "" if given.images is not None else given.config.data,
-        search.start,
-        diagnosis,
-        search.trials,
-        frontier.points,
-        choice,
-        clock.seconds,
-        given.seed,
-        search.trainers.batch_size,
-        interrupted,
-        held_out,
-        [*trainings(classifier.card), *_training(given, held_out)],
+        data="" if given.images is not None else name,
+        start=search.start,
+        diagnosis=diagnosis,
+        trials=search.trials,
+        frontier=frontier.points,
+        choice=choice,
+        seconds=clock.seconds,
+        seed=given.seed,
+        batch_size=search.trainers.batch_size,
+        interrupted=interrupted,
+        validation_fraction=held_out,
+        trained_on=[*trainings(classifier.card), *own],
     )
     notes = [
         summary(choice, config, bool(search.trials)),
         *_control_note(search, choice, [*frontier.points, *tried]),
         *([parts.note] if parts.note else []),
+        f"The search took {duration(clock.seconds)}.",
     ]
-    notes.append(f"The search took {duration(clock.seconds)}.")
     for note in notes:
-        log(note)
+        print(note)
     weights = frontier.weights(choice.point) if choice and choice.helps else search.trainers.start
     model.network.set_weights(weights)
-    hardened = Hardened(model, record, [], config, notes, temporary=temporary)
+    hardened = Hardened(model, record, config, notes, temporary)
     if hardened.changed:
         _deliver(hardened, folder)
     elif not interrupted:  # else the model of a search that was complete would be lost
         _remove_delivered(folder, hardened)
-    if not interrupted:
-        try:
-            evaluations, figures = final.run(search.trainers.start, weights if hardened.changed else None, log)
-        except KeyboardInterrupt:
-            log(f"Interrupted during the final evaluation. {'The hardened model is written. ' if hardened.changed else ''}No report.")
-            raise
-        hardened = Hardened(model, record, evaluations, config, notes, figures, temporary)
-        write_json(os.path.join(folder, "harden.json"), hardened.card())
-        for sentence in hardened.sentences:
-            log(sentence)
-        if hardened.changed:
-            hardened.update_card(os.path.join(folder, HARDENED) + delivery.suffix_of(model))
+    if interrupted:
+        return hardened
+    try:
+        hardened.evaluations, hardened.images = final.run(search.trainers.start, weights if hardened.changed else None)
+    except KeyboardInterrupt:
+        print(f"Interrupted during the final evaluation. {'The hardened model is written. ' if hardened.changed else ''}No report.")
+        raise
+    write_json(os.path.join(folder, "harden.json"), hardened.card())
+    for sentence in hardened.sentences:
+        print(sentence)
+    if hardened.changed:
+        hardened.update_card(os.path.join(folder, HARDENED) + model.suffix)
     return hardened
 
 
-def _training(given, held_out):
-    """The entry of a card for the data of a search; none of data in memory."""
-    if given.images is not None:
-        return []
-    name = given.config.data
-    division = None if data.has_splits(name) else data.describe_division(name, data_range=given.config.data_range)
-    return [{"data": name, "validation_fraction": held_out, "division": division}]
-
-
-def _search(model, images, predict, parts, config, seed, store, clock, log):
+def _search(model, images, predict, parts, config, seed, store, clock):
     """The search, which has evaluated the initial model."""
 
     def evaluate(weights):
@@ -169,7 +161,7 @@ def _search(model, images, predict, parts, config, seed, store, clock, log):
     stages = () if models.is_network(model.network) else models.stage_layers(model.network)
     batch_size, values = min(BATCH_SIZE, len(parts.train)), math.prod(parts.train.image_shape)
     search = Search(
-        Trainers(model.network, parts.train, batch_size=batch_size, seed=seed, options=model.options, stages=stages),
+        training.Trainers(model.network, parts.train, batch_size=batch_size, seed=seed, options=model.options, stages=stages),
         evaluate,
         candidates.candidates(config.target, config.attack_norm, config.attack_radius, values=values, skip=model.skip),
         budget=parse_budget(config.budget),
@@ -178,7 +170,6 @@ def _search(model, images, predict, parts, config, seed, store, clock, log):
         clock=clock,
         has_batch_norm=model.has_batch_norm,
         has_layers=isinstance(model.model, tf.keras.Model),
-        log=log,
     )
     _check_start(search.start, images.clean.labels, model.classifier.path)
     search.check_budget()
@@ -194,7 +185,7 @@ def _control_note(search, choice, compared):
     if not controls:
         return []
     control, start = controls[-1], search.start.outcome
-    point = max(control.points, key=search.merit)
+    point = best_point(search.start, control.points, search.max_clean_loss)
     clean = paired_difference(point.outcome.clean, start.clean)
     target = paired_difference(point.outcome.target, start.target)
     changes = f"target {_difference(target)}, clean accuracy {_difference(clean)}"
@@ -211,39 +202,28 @@ def _difference(paired):
     return f"{paired['mean']:+z.3f} {interval(paired['low'], paired['high'], '+')}".rstrip()
 
 
-def _start_lines(start, config, final_seconds):
-    """Lines on the initial model and on the time that hardening takes."""
-    clean, target = (f"on {len(values):,} validation images" for values in (start.outcome.clean, start.outcome.target))
-    return [
-        f"Initial model: clean {start.clean:.3f} {clean}, target ({config.target}) {start.target:.3f} {target}.",
-        f"Budget of the search: {config.budget}. The final evaluation that follows takes about {duration(final_seconds)}.",
-    ]
-
-
-def _run(search, model, log):
+def _run(search, model):
     """Runs a search. Returns its frontier, and whether it was interrupted."""
+
+    def reestimate(weights):
+        views = (batch.views[0] for batch in search.trainers.batches(("augmix",)).take(training.BATCHES))
+        network = methods.METHODS["cross_entropy"](model.network, **model.options).network
+        return training.reestimated(model.network, network, weights, views)
+
     frontier = Frontier(search)
     try:
         search.run()
-        allowance = Allowance(search)
-        frontier.build(_reestimator(model, search.trainers) if model.has_batch_norm else None, allowance)
-        search.store.finish(allowance.used)
+        frontier.build(reestimate if model.has_batch_norm else None)
         return frontier, False
     except KeyboardInterrupt:
-        log("Interrupted: the best model so far is written. The same command resumes the search.")
+        print("Interrupted: the best model so far is written. The same command resumes the search.")
     frontier = Frontier(search)
-    frontier.build(None, lambda: False)
+    frontier.add_trials()
     return frontier, True
 
 
 def summary(choice, config: HardenConfig, tried: bool = True) -> str:
-    """Returns a sentence on the choice.
-
-    Args:
-        choice: as `choose` returns it.
-        config: of the search.
-        tried: whether any candidate was.
-    """
+    """Returns a sentence on the choice of `choose`; `tried`: whether any candidate was."""
     if not choice and not tried:
         return "Interrupted before a candidate was tried: the model is unchanged."
     if not choice:
@@ -267,7 +247,7 @@ def summary(choice, config: HardenConfig, tried: bool = True) -> str:
 
 
 def _arguments(config, given, parts, model):
-    """What the trials of a search depend on, for JSON."""
+    """Everything that the trials of a search depend on, for JSON."""
     return {
         **dataclasses.asdict(config),
         "seed": given.seed,
@@ -304,17 +284,6 @@ def _check_start(start, labels, path):
         )
 
 
-def _reestimator(model, trainers):
-    """A function that estimates batch norm's moving averages of weights on AugMix images."""
-
-    def reestimate(weights):
-        views = (batch.views[0] for batch in trainers.batches(("augmix",)).take(batch_statistics.BATCHES))
-        network = methods.METHODS["cross_entropy"](model.network, **model.options).network
-        return batch_statistics.reestimated(model.network, network, weights, views)
-
-    return reestimate
-
-
 def _deliver(hardened, folder):
     """Writes the model and its record and removes an earlier final evaluation; if that fails, the trials have the weights."""
     if os.path.exists(report := os.path.join(folder, "harden.html")):
@@ -328,7 +297,7 @@ def _deliver(hardened, folder):
 
 def _remove_delivered(folder, hardened):
     """Removes the model that the search had written when it was interrupted, and has not improved on since."""
-    path = os.path.join(folder, HARDENED) + delivery.suffix_of(hardened.trainable)
+    path = os.path.join(folder, HARDENED) + hardened.trainable.suffix
     if os.path.isfile(os.path.join(path, "saved_model.pb")):
         shutil.rmtree(path)
     elif os.path.isfile(path):

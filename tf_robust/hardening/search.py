@@ -1,21 +1,21 @@
 """Search for a more robust model within a budget: successive halving (Jamieson and Talwalkar, 2016) over recipes, then over their settings.
 
 In each rung every candidate is fine-tuned from the initial model's weights for an equal part of the rung's budget: first all recipes for a
-short time, then variations of the best two, then the best two settings for long, beside plain fine-tuning as the control.
+short time, then variations of the best two, then the best two settings for long, beside plain fine-tuning as the control. The frontier of
+clean accuracy against the target consists of interpolations of the best trials with the initial model, and of their mean (a soup).
 """
 
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tf_robust.hardening.budget import Budget, Clock
 from tf_robust.hardening.candidates import Candidate, variations
-from tf_robust.hardening.choice import Member, Point, attainable, best_point, merit
-from tf_robust.hardening.interpolation import interpolate
+from tf_robust.hardening.config import Budget
 from tf_robust.hardening.target import Outcome
-from tf_robust.hardening.training import Trainers
-from tf_robust.hardening.trials import Trial, TrialStore
+from tf_robust.hardening.training import Trainers, Weights, greedy_soup, interpolate
+from tf_robust.hardening.trials import Member, Point, Trial, TrialStore, attainable, best_point, line_of, merit
 from tf_robust.training.loop import TrainingDiverged
 from tf_robust.utils.progress import duration
 
@@ -27,34 +27,36 @@ MINIMUM_CANDIDATES = 3
 QUICK_COEFFICIENTS = (0.5, 1.0)  # interpolations of every trial
 MAX_CONTROL_LOSS = 0.04  # of clean accuracy by plain fine-tuning: above it the learning rate is lowered
 LOWER_RATES = 2  # how often
+COEFFICIENTS = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)  # interpolations of the frontier
+SOUP = 3  # maximum number of members
 
-Evaluate = Callable[[Sequence[np.ndarray]], Outcome]
+
+class Clock:
+    """Counts the seconds of a search, including those of interrupted processes."""
+
+    def __init__(self):
+        self._start = time.monotonic()
+
+    def add(self, seconds: float) -> None:
+        """Adds the seconds of processes before this one."""
+        self._start -= seconds
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._start
 
 
 class Search:
-    """Trains candidates on the training images and ranks them on the validation images.
+    """Trains candidates (the control, then recipes, the most promising first) and ranks them on the validation images.
 
-    Args:
-        trainers: of the model.
-        evaluate: returns the outcome of weights on the validation images.
-        candidates: the control, then recipes, the most promising first.
-        budget: of the search.
-        max_clean_loss: on validation images; what a candidate loses more counts against it.
-        store: of trials.
-        clock: of the budget.
-        has_batch_norm: whether the model has batch normalization that is trained.
-        has_layers: whether the model's layers can be frozen one by one.
-        log: called with a line after each trial.
-
-    Attributes:
-        start: the model as it was given.
-        trials: finished ones, in their order.
+    `evaluate` returns the outcome of weights on the validation images; what a candidate loses more than `max_clean_loss` counts against it.
+    `has_batch_norm`: the model has batch normalization that is trained; `has_layers`: its layers can be frozen one by one.
     """
 
     def __init__(
         self,
         trainers: Trainers,
-        evaluate: Evaluate,
+        evaluate: Callable[[Weights], Outcome],
         candidates: Sequence[Candidate],
         *,
         budget: Budget,
@@ -71,28 +73,22 @@ class Search:
         self._most_candidates()  # raises if the budget is too small, before anything is measured
         evaluate(trainers.start)  # builds its graph
         begin = clock.seconds
-        self.start = Point(evaluate(trainers.start))
+        self.start = Point(evaluate(trainers.start))  # the initial model
         self.seconds_of_evaluation = clock.seconds - begin
-        self.trials: list[Trial] = []
-        self.control = self.candidates[0]  # with the learning rate that all recipes have
+        self.trials: list[Trial] = []  # finished ones, in their order
 
     def check_budget(self) -> None:
-        """Trains for some steps, to see how long a candidate takes at least. The weights of the model change.
-
-        Raises:
-            ValueError: there is no time for three candidates. The store is discarded.
-        """
+        """Trains for some steps, which changes the weights of the model; raises ValueError if there is no time for three candidates."""
         if self.budget.in_steps or self.store.finished():
             return
         begin = self.clock.seconds
         try:
             per_step = self.trainers.seconds_per_step(self.candidates[1])
         except (ValueError, TrainingDiverged):  # the model does not suit the method, or its training diverges
-            per_step = self.trainers.seconds_per_step(self.control)
+            per_step = self.trainers.seconds_per_step(self.candidates[0])
         seconds = self.clock.seconds - begin + MINIMUM_STEPS * per_step + len(QUICK_COEFFICIENTS) * self.seconds_of_evaluation
         needed = MINIMUM_CANDIDATES * seconds / RUNGS[0]
         if needed > 1.5 * self.budget.amount:
-            self.store.discard()
             raise ValueError(
                 f"Expected a budget for at least {MINIMUM_CANDIDATES} candidates in the first rung, which has {RUNGS[0]:.0%} of it. "
                 f"Received: {duration(self.budget.amount)}; one candidate takes {seconds:.1f} s. "
@@ -100,11 +96,7 @@ class Search:
             )
 
     def run(self) -> None:
-        """Runs the search, or what is left of it.
-
-        Raises:
-            ValueError: the model suits none of the recipes.
-        """
+        """Runs the search, or what is left of it; raises ValueError if the model suits none of the recipes."""
         most = self._most_candidates() - 1
         count = f"{most} recipes" if self.budget.in_steps else f"as many of {most} recipes as there is time for"
         self.log(f"Rung 1 of 3 (successive halving): plain fine-tuning and {count}, each for a short time.")
@@ -131,19 +123,15 @@ class Search:
         return self.attainable(trial.points)[0]
 
     def _rank(self, trial):
-        return self.score(trial), max(map(self.merit, trial.points))
+        return self.score(trial), max(merit(self.start, point, self.max_clean_loss) for point in trial.points)
 
     def value(self, point: Point) -> float:
         """Returns the target that is attained on the straight line from the initial model to a point."""
         return self.attainable([point])[0]
 
     def attainable(self, points: Sequence[Point]) -> tuple[float, float]:
-        """Returns the best (target, coefficient) within the allowed clean loss; see `choice.attainable`."""
+        """Returns the best (target, coefficient) within the allowed clean loss; see `trials.attainable`."""
         return attainable(self.start, points, self.max_clean_loss)
-
-    def merit(self, point: Point) -> tuple[float, float]:
-        """Returns the order of interpolations and trials; see `choice.merit`."""
-        return merit(self.start, point, self.max_clean_loss)
 
     def _first_rung(self):
         """Trains the control, at a lower learning rate if it harms the model, and as many recipes as the rung has time for."""
@@ -157,7 +145,6 @@ class Search:
             self.log(f"Plain fine-tuning at learning rate {trials[-1].candidate.learning_rate:g} harms the model: recipes have {rate:g}.")
             control = dataclasses.replace(control, learning_rate=rate, variation=f"learning rate {rate:g}")
             trials.append(self._trial(control, 0, share(0)))
-        self.control = control
         for number, recipe in enumerate(recipes, start=1):
             candidate = dataclasses.replace(recipe, learning_rate=control.learning_rate)
             if number >= MINIMUM_CANDIDATES and self._is_over(0) and not self.store.read(candidate, 0):
@@ -257,3 +244,83 @@ class Search:
             f"{trial.steps} steps{weights}, clean {best.clean:.3f} ({best.clean - self.start.clean:+.3f}), "
             f"target {best.target:.3f} ({best.target - self.start.target:+.3f}{allowed}){'; the best so far' * leads}"
         )
+
+
+class Frontier:
+    """Points of the frontier of a finished or interrupted search, with their outcomes on the validation images, and their weights."""
+
+    def __init__(self, search: Search):
+        self.search, self.start = search, search.trainers.start
+        self.points: list[Point] = []
+        self._ends: dict[str, Weights] = {}  # {line: the fine-tuned model}
+        self._reestimated: dict[Point, Weights] = {}
+        self._evaluations = 0
+
+    def weights(self, point: Point) -> Weights:
+        """Returns the weights of a point."""
+        if point.reestimated:
+            return self._reestimated[point]
+        return interpolate(self.start, self._ends[line_of(point.members)], point.coefficient) if point.members else list(self.start)
+
+    def add_trials(self) -> list[Trial]:
+        """Adds the points of the trials, which need no further evaluation, and returns the trials."""
+        trials = [trial for trial in self.search.finalists() if not trial.diverged]
+        for trial in trials:
+            self._ends[trial.points[-1].line] = self.search.store.weights(trial)
+            self.points += trial.points
+        return trials
+
+    def build(self, reestimate: Callable[[Weights], Weights] | None) -> None:
+        """Adds the points of the trials, and others in the order of their promise while there is time.
+
+        `reestimate` returns weights with moving averages estimated anew; None: the model has no batch normalization.
+        """
+        trials = self.add_trials()
+        recorded = self.search.store.frontier_evaluations
+        ranked = self.search.ranked(trials)[:SOUP]
+        soup = self._soup([trial.points[-1] for trial in ranked]) if len(ranked) > 1 and self._in_time(recorded) else ()
+        lines = [*([soup] if soup else []), *(trial.points[-1].members for trial in trials)]
+        ordered = [(members, self._ordered_coefficients(members)) for members in lines]
+        for number in range(len(COEFFICIENTS)):
+            for members, coefficients in ordered:
+                known = any(point.members == members and point.coefficient == coefficients[number] for point in self.points)
+                if not known and self._in_time(recorded):
+                    self._add(Point(self.search.start.outcome, coefficients[number], members))
+        if reestimate and self.points and self._in_time(recorded):
+            for point in (max(self.points, key=self.search.value), self.search.start):
+                self._add(dataclasses.replace(point, reestimated=True), reestimate(self.weights(point)))
+        self.search.store.finish(self._evaluations)
+
+    def _in_time(self, recorded):
+        """Whether the budget allows a further evaluation, which is counted; of a finished frontier as many as were recorded."""
+        search = self.search
+        in_time = search.budget.in_steps or search.clock.seconds + search.seconds_of_evaluation < search.budget.amount
+        allowed = in_time if recorded is None else self._evaluations < recorded
+        self._evaluations += allowed
+        return allowed
+
+    def _ordered_coefficients(self, members):
+        """The coefficients nearest to the best allowed one first, as far as known."""
+        points = [point for point in self.points if point.members == members]
+        best = self.search.attainable(points)[1] if points else 1.0
+        return sorted(COEFFICIENTS, key=lambda coefficient: (abs(coefficient - best), -coefficient))
+
+    def _soup(self, ends):
+        """The members of the greedy soup of fine-tuned models; none if the first is better alone."""
+
+        def score(weights):
+            return self.search.value(Point(self.search.evaluate(weights)))
+
+        members, weights = greedy_soup([self._ends[point.line] for point in ends], score, self.search.value(ends[0]))
+        if len(members) < 2:
+            return ()
+        soup = tuple(member for i in members for member in ends[i].members)
+        self._ends[line_of(soup)] = weights
+        return soup
+
+    def _add(self, point, weights=None):
+        """Evaluates a point and adds it."""
+        point = dataclasses.replace(point, outcome=self.search.evaluate(self.weights(point) if weights is None else weights))
+        if weights is not None:
+            self._reestimated[point] = weights
+        self.points.append(point)

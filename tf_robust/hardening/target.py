@@ -1,4 +1,4 @@
-"""What hardening improves: accuracy on images under a target, measured on the validation images.
+"""The target of hardening: accuracy on changed images, measured on the validation images.
 
 The search compares many models, so an image stands for few corruptions: each validation image is given a fixed number of (corruption,
 severity) pairs in rotation, so that every pair has as many images. The mean accuracy over these estimates that over all pairs, and
@@ -24,7 +24,7 @@ BATCH = 250
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """Which images a model classifies correctly.
+    """The images that a model classifies correctly.
 
     Attributes:
         clean: bool [N], unchanged validation images.
@@ -38,13 +38,7 @@ class Outcome:
 
 @dataclasses.dataclass(frozen=True)
 class LabeledImages:
-    """Images of new conditions.
-
-    Attributes:
-        images: float32 [M, H, W, C] in [0, 1].
-        labels: int64 [M], columns of the model's output.
-        class_mask: the columns that count; None: all.
-    """
+    """Images, float32 [M, H, W, C] in [0, 1], and labels, int64 [M], columns of the model's output; None: all columns count."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -57,7 +51,7 @@ class ValidationSet:
     Args:
         images: float32 [N, H, W, C] in [0, 1].
         labels: int64 [N].
-        target: one of `TARGETS`, or the name of a shift.
+        target: of `HardenConfig`.
         clean: images for the accuracy on unchanged images, more than `images`; None: `images`.
         probabilities: [H, W], of non-uniform noise; for the target noise.
         attack: for the target adversarial.
@@ -83,9 +77,6 @@ class ValidationSet:
         changed = not self.attack and not shift
         self.versions = versions(images, pairs_of(target), PAIRS_PER_IMAGE, probabilities) if changed else []  # [N, H, W, C] each
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
     def evaluate(self, predict: Predict) -> Outcome:
         """Returns which images a model, images -> logits, classifies correctly."""
         masked = scoring.masked(predict, self.class_mask)
@@ -110,14 +101,8 @@ def pairs_of(target: str) -> list[tuple[str, int]]:
 def versions(
     images: np.ndarray, pairs: Sequence[tuple[str, int]], per_image: int, probabilities: np.ndarray | None = None
 ) -> list[np.ndarray]:
-    """Returns corrupted images: arrays like `images`, in each of which an image has its next (corruption, severity).
-
-    Args:
-        images: float32 [N, H, W, C] in [0, 1].
-        pairs: of corruptions, or noise sets, and severities.
-        per_image: number of arrays; at most as many as pairs.
-        probabilities: [H, W], of non-uniform noise.
-    """
+    """Returns `per_image` arrays like `images`, float32 [N, H, W, C] in [0, 1], in each of which an image has its next of the pairs of a
+    corruption, or noise set, and a severity. `probabilities` [H, W] are those of non-uniform noise."""
     per_image, order = min(per_image, len(pairs)), np.random.default_rng(SEED).permutation(len(pairs))
     arrays = []
     for turn in range(per_image):

@@ -1,106 +1,144 @@
-"""The model to harden, as training methods take it."""
+"""The model to harden, as training methods take it, and as a file of the kind that it came as."""
 
 import dataclasses
 import os
+import shutil
+import tempfile
 import typing
 from collections.abc import Sequence
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tf_robust import models
-from tf_robust.hardening.saved_model_function import function_of
-from tf_robust.saved_models.formats import FORMATS, format_of
+from tf_robust.models import weights
+from tf_robust.saved_models import formats
+from tf_robust.saved_models.formats import FORMATS
 from tf_robust.saved_models.loading import Classifier
+from tf_robust.utils.files import atomic_file, atomic_folder, disk_is_full, storable
 
-_FROM_LOGITS = {"logits": True, "probabilities": False}
-_CONVERTED = "a file without gradients. Try: the Keras model or SavedModel from which it was converted"
-_TORCH = "whose weights PyTorch trains. Try: the model as a Keras model"
-_PRESET = (
-    "a preset of keras_hub, whose preprocessing is not part of the model. "
-    "Try: keras.Model(images, classifier(preprocessed images)) in Python, saved as .keras"
-)
+KERAS = (*FORMATS["keras"].suffixes, *FORMATS["hdf5"].suffixes)
 _SAMPLES = 8  # noise images by whose scores the kind of output is known
+# files of a SavedModel folder that depend on its weights or graph; others, such as card.json, are copied
+_WRITTEN = ("saved_model.pb", "fingerprint.pb", "keras_metadata.pb", "variables", "assets", weights.FILE)
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainableModel:
     """A model whose weights a search replaces.
 
-    Attributes:
-        classifier: the model as a function of images in [0, 1]; computes with the current weights.
-        network: keras.Model that shares the weights, for training methods: the model itself, or behind the normalization of its input,
-            or the function of a SavedModel in inference mode.
-        options: `input_range` and `from_logits` of a method on `network`.
-        skip: names of methods that do not suit the model.
-        has_batch_norm: whether training updates moving averages of batch normalization; not those of a SavedModel, whose training mode
-            is lost.
+    Training methods take `network`, which shares the weights of `classifier`: the model itself, or behind the normalization of its input,
+    or the function of a SavedModel in inference mode.
     """
 
-    classifier: Classifier
+    classifier: Classifier  # images in [0, 1] -> logits, with the current weights
     network: keras.Model
-    options: dict[str, typing.Any] = dataclasses.field(default_factory=dict)
-    skip: tuple[str, ...] = ()
-    has_batch_norm: bool = False
+    options: dict[str, typing.Any] = dataclasses.field(default_factory=dict)  # `input_range` and `from_logits` of a method on `network`
+    skip: tuple[str, ...] = ()  # names of methods that do not suit the model
+    has_batch_norm: bool = False  # whether training updates moving averages; not those of a SavedModel, whose training mode is lost
 
     @property
     def model(self) -> typing.Any:
         """The model as it was loaded: a keras.Model, or the object of `tf.saved_model.load`."""
         return self.classifier.loaded
 
+    @property
+    def suffix(self) -> str:
+        """The end of the path of the hardened model: the suffix of the initial model's file; empty for a SavedModel folder."""
+        if is_saved_model(self.classifier):
+            return ""
+        suffix = os.path.splitext(self.classifier.path)[1].lower()
+        return suffix if suffix in KERAS and os.path.isfile(self.classifier.path) else KERAS[0]
 
-def trainable(classifier: Classifier, image_shape: Sequence[int] = ()) -> TrainableModel:
-    """Returns the model behind a classifier for training.
+    def _complete(self, path: str) -> str:
+        """Returns a path with its suffix; raises ValueError for that of another format."""
+        given, suffix = os.path.splitext(path)[1].lower(), self.suffix
+        if given not in formats.suffixes():
+            return path + suffix
+        if given != suffix and {given, suffix} != {".h5", ".hdf5"}:
+            expected = f"a path that ends with {suffix}, as a Keras file does" if suffix else "a folder: the initial model is a SavedModel"
+            raise ValueError(f"Expected {expected}. Received: {path}. Try: {os.path.splitext(path)[0]}{suffix}")
+        return path
 
-    Args:
-        classifier: loaded from a Keras file, a SavedModel or a keras.Model.
-        image_shape: (H, W, C) of the images, for a model that takes any size.
+    def save(self, path: str | os.PathLike) -> str:
+        """Writes the model with its current weights, atomically, and returns the path, whose suffix may be omitted.
 
-    Raises:
-        ValueError: it is of another format, is frozen or quantized, or no gradient reaches its weights.
-    """
-    if classifier.interface.input_size:
-        size = classifier.interface.input_size
-        raise ValueError(f"Expected images of the model's size. Received: input_size={size}. Try: image_size={size} in its place")
-    saved_model = is_saved_model(classifier)
-    check_format(classifier.path)
-    if not saved_model and not isinstance(classifier.loaded, keras.Model):
-        raise _not_trainable(classifier.path, "a function, whose weights are unknown. Try: the keras.Model that it calls")
-    shape = _image_shape(classifier, image_shape)
-    if classifier.interface.outputs == "auto":
-        classifier = classifier.with_known_outputs(np.random.default_rng(0).random((_SAMPLES, *shape), np.float32))
-    if saved_model:
-        network, skip = function_of(classifier, shape)
-        return TrainableModel(classifier, network, skip=skip)
-    return _of_keras_model(classifier, shape)
+        An older model is replaced. Raises ValueError for the suffix of another format, or if Keras cannot write the model; FileExistsError
+        if something else than a model is there; OSError if the model cannot be written.
+        """
+        path = self._complete(os.fspath(path))
+        is_folder = is_saved_model(self.classifier)
+        replaceable = os.path.isfile(os.path.join(path, "saved_model.pb")) if is_folder else os.path.isfile(path)
+        if os.path.lexists(path) and not replaceable and not (is_folder and os.path.isdir(path) and not os.listdir(path)):
+            kind = "SavedModel folder" if is_folder else "file"
+            raise FileExistsError(f"Expected a path without anything, or a {kind} to replace. Received: {path}. Try: another path")
+        try:
+            if is_folder:
+                _write_saved_model(self, path)
+            else:
+                _write_keras_file(self, path)
+        except (OSError, tf.errors.OpError) as error:
+            reason = "the disk is full" if disk_is_full(error) else " ".join(str(error).split())
+            raise OSError(
+                f"Expected to write the model to {path}. Received: {reason}. Nothing was written. "
+                "Try: free disk space, or save to another path"
+            ) from error
+        return path
+
+
+def _write_keras_file(start, path):
+    """Writes a Keras file in a temporary folder first: Keras takes no open file."""
+    with tempfile.TemporaryDirectory() as folder:
+        complete = os.path.join(folder, f"model{os.path.splitext(path)[1].lower()}")
+        try:
+            start.model.save(complete)
+        except (NotImplementedError, TypeError, ValueError) as error:
+            reason = " ".join(str(error).split())[:300]
+            raise ValueError(
+                f"Expected a model that Keras can save. Received: {start.classifier.path}: {reason}. "
+                "Try: get_config and from_config in its custom classes"
+            ) from error
+        with open(complete, "rb") as file, atomic_file(path, "wb") as written:
+            shutil.copyfileobj(file, written)
+
+
+def _write_saved_model(start, path):
+    source = start.classifier.path
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    with atomic_folder(path) as folder:
+        tf.saved_model.save(start.model, folder, signatures=dict(start.model.signatures) or None)
+        _write_weights(source, folder, start.network.get_layer("saved_model").of_function)
+        for name in set(os.listdir(source)) - set(_WRITTEN):
+            copy = shutil.copytree if os.path.isdir(os.path.join(source, name)) else shutil.copyfile
+            copy(os.path.join(source, name), os.path.join(folder, name))
+
+
+def _write_weights(source, folder, variables):
+    """Writes the weights for `models.load_encoder`, in the initial model's order; nothing if that has none, or others."""
+    file = os.path.join(source, weights.FILE)
+    values = {variable.value.name.removesuffix(":0"): variable.numpy() for variable in variables}
+    if not os.path.exists(file):
+        return
+    with np.load(file) as old:
+        names = {name: name.partition(":")[2] for name in sorted(old.files)}
+        if len(values) == len(variables) and all(path in values and values[path].shape == old[name].shape for name, path in names.items()):
+            np.savez(os.path.join(folder, weights.FILE), **{name: storable(values[path]) for name, path in names.items()})
 
 
 def check_format(path: str | os.PathLike) -> None:
     """Raises ValueError if models of the format cannot be trained; nothing is read, so that no package of the format is needed."""
-    found = format_of(path)
+    found = formats.format_of(path)
     if found is FORMATS["keras_hub"]:
-        raise _not_trainable(os.fspath(path), _PRESET)
+        raise _not_trainable(
+            os.fspath(path),
+            "a preset of keras_hub, whose preprocessing is not part of the model. "
+            "Try: keras.Model(images, classifier(preprocessed images)) in Python, saved as .keras",
+        )
     if found and not found.graph:
-        raise _not_trainable(os.fspath(path), _TORCH if found.gradients else _CONVERTED)
-
-
-def check_input(classifier: Classifier) -> None:
-    """Raises ValueError if the input of a model is uint8."""
-    if classifier.takes_uint8:
-        raise _not_hardened(classifier)
-
-
-def check_gradients(classifier: Classifier, image_shape: Sequence[int]) -> None:
-    """Raises ValueError if no gradient flows from the scores of a model to images of a shape (H, W, C), which hardening attacks."""
-    if not classifier.has_gradients(tuple(image_shape)):
-        raise _not_hardened(classifier)
-
-
-def _not_hardened(classifier):
-    return ValueError(
-        "Expected a model that can be hardened, with gradients with respect to its images. "
-        f"Received: {classifier.path}, {classifier.why_no_gradients()}"
-    )
+        by_torch = "whose weights PyTorch trains. Try: the model as a Keras model"
+        converted = "a file without gradients. Try: the Keras model or SavedModel from which it was converted"
+        raise _not_trainable(os.fspath(path), by_torch if found.gradients else converted)
 
 
 def _not_trainable(path, reason):
@@ -110,33 +148,55 @@ def _not_trainable(path, reason):
     )
 
 
+def check_gradients(classifier: Classifier, image_shape: Sequence[int] = ()) -> None:
+    """Raises ValueError if a model takes uint8, or if no gradient flows from its scores to images (H, W, C), which hardening attacks."""
+    if classifier.takes_uint8 or image_shape and not classifier.has_gradients(tuple(image_shape)):
+        raise ValueError(
+            "Expected a model that can be hardened, with gradients with respect to its images. "
+            f"Received: {classifier.path}, {classifier.why_no_gradients()}"
+        )
+
+
 def is_saved_model(classifier: Classifier) -> bool:
     """Returns whether a classifier was loaded from a SavedModel folder."""
     return os.path.isfile(os.path.join(classifier.path, "saved_model.pb"))
 
 
-def _image_shape(classifier, image_shape):
-    """(H, W, C) of the model's input, of the images where it takes any."""
+def trainable(classifier: Classifier, image_shape: Sequence[int] = ()) -> TrainableModel:
+    """Returns the model behind a classifier for training on images (H, W, C); empty: those of its input.
+
+    Raises ValueError if it is of another format, is frozen or quantized, or no gradient reaches its weights.
+    """
+    if size := classifier.interface.input_size:
+        raise ValueError(f"Expected images of the model's size. Received: input_size={size}. Try: image_size={size} in its place")
+    check_format(classifier.path)
+    saved_model = is_saved_model(classifier)
+    if not saved_model and not isinstance(classifier.loaded, keras.Model):
+        raise _not_trainable(classifier.path, "a function, whose weights are unknown. Try: the keras.Model that it calls")
     accepted = classifier.input_shape[1:]
     if image_shape:
         classifier.check_images_match(tuple(image_shape))
         accepted = accepted.merge_with(tuple(image_shape))
     if not accepted.is_fully_defined():
         raise ValueError(f"Expected image_shape=(H, W, C) for {classifier.path}, which takes {accepted}. Received: {tuple(image_shape)}")
-    return tuple(accepted.as_list())
+    shape = tuple(accepted.as_list())
+    if classifier.interface.outputs == "auto":
+        classifier = classifier.with_known_outputs(np.random.default_rng(0).random((_SAMPLES, *shape), np.float32))
+    return _of_saved_model(classifier, shape) if saved_model else _of_keras_model(classifier, shape)
 
 
 def _of_keras_model(classifier, shape):
     model, interface = classifier.loaded, classifier.interface
     _check_keras_weights(model, classifier.path)
-    leaves = model._flatten_layers(include_self=False)
-    has_batch_norm = any(isinstance(leaf, keras.layers.BatchNormalization) and leaf.trainable for leaf in leaves)
+    layers = model._flatten_layers(include_self=False)
+    has_batch_norm = any(isinstance(layer, keras.layers.BatchNormalization) and layer.trainable for layer in layers)
     scale, offset = (np.array(values) for values in interface.affine())
     as_images = getattr(model, "input_shape", (None, *shape))[1:] == shape and not interface.blue_first
     if models.is_network(model) and as_images and (scale == 1).all() and (offset == 0).all():
         return TrainableModel(classifier, model, has_batch_norm=has_batch_norm)
-    options = {} if models.is_network(model) else {"from_logits": _FROM_LOGITS[interface.outputs]}
-    if as_images and len(scale) == len(offset) == 1 and options and not _has_named_outputs(model):
+    options = {} if models.is_network(model) else {"from_logits": {"logits": True, "probabilities": False}[interface.outputs]}
+    has_named_outputs = isinstance(getattr(model, "output", None), dict)
+    if as_images and len(scale) == len(offset) == 1 and options and not has_named_outputs:
         input_range = (float(offset[0]), float(offset[0] + scale[0]))
         return TrainableModel(classifier, model, {**options, "input_range": input_range}, has_batch_norm=has_batch_norm)
     images = keras.Input(shape, name="images")
@@ -149,11 +209,8 @@ def _of_keras_model(classifier, shape):
     return TrainableModel(classifier, keras.Model(images, outputs), options, has_batch_norm=has_batch_norm)
 
 
-def _has_named_outputs(model):
-    return isinstance(getattr(model, "output", None), dict)
-
-
 def _check_keras_weights(model, path):
+    """Raises ValueError if layers are quantized, or all are frozen."""
     quantized = [
         layer.name
         for layer in model._flatten_layers()
@@ -169,3 +226,68 @@ def _check_keras_weights(model, path):
             f"Expected trainable weights. Received: {path}, all of whose layers are frozen. "
             "Try: model.trainable = True (also of each frozen layer), and save it again"
         )
+
+
+class _Function(keras.layers.Layer):
+    """The function of a SavedModel in inference mode: images -> {"logits", "embedding"}; its weights are the SavedModel's variables."""
+
+    def __init__(self, classifier, variables):
+        super().__init__(name="saved_model", dtype="float32")
+        self.classifier, self.built = classifier, True
+        names = [f"{number:04d}_{one.name.removesuffix(':0').replace('/', '_')}" for number, one in enumerate(variables)]
+        self.of_function = [
+            keras.Variable(one, trainable=one.trainable, dtype=one.dtype.name, name=name) for one, name in zip(variables, names)
+        ]
+
+    def call(self, images):
+        outputs = self.classifier.outputs(0.5 * images + 0.5)
+        return {"logits": outputs["logits"], "embedding": outputs["embedding"] if _has_embedding(outputs) else outputs["logits"]}
+
+
+def _of_saved_model(classifier, shape):
+    """The function of a SavedModel in inference mode, and the methods that it does not suit: those that need what it does not give."""
+    function = tf.function(classifier.outputs).get_concrete_function(tf.TensorSpec([None, *shape]))
+    captured = [id(tensor) for tensor in function.captured_inputs]
+    variables = [variable for variable in function.variables if variable.dtype.is_floating or variable.dtype.is_integer]
+    variables.sort(key=lambda variable: captured.index(id(variable.handle)))  # in the order of their use, the same in every process
+    trained = [variable for variable in variables if variable.trainable]
+    images = tf.constant(np.random.default_rng(0).random((1, *shape), np.float32))
+    by_images = _reaches(lambda: classifier(images), [images])
+    if not _reaches(lambda: classifier(images), trained):
+        received = "no gradient reaches its variables" if variables else "it has no variables: its weights are constants"
+        raise ValueError(
+            f"Expected a SavedModel with variables that can be trained. Received: {classifier.path}: {received}. "
+            "Try: the Keras model from which it was exported, as .keras"
+        )
+    skip = {"similarity"}  # it copies the layers
+    if not _has_embedding(function.structured_outputs):
+        skip.add("fcl")
+    if not by_images:
+        skip |= {"fcl", "input_gradient", "adversarial", "trades"}  # they differentiate by the images
+    elif not _reaches(lambda: _image_gradient(classifier, images), trained):
+        skip.add("input_gradient")
+    inputs = keras.Input(shape, name="images")
+    x = keras.layers.Rescaling(2.0, -1.0, name="normalization")(inputs)  # in [-1, 1], where methods add noise
+    return TrainableModel(classifier, keras.Model(inputs, _Function(classifier, variables)(x)), skip=tuple(sorted(skip)))
+
+
+def _reaches(compute, sources):
+    """Whether a gradient of a computed tensor reaches one of the sources."""
+    try:
+        with tf.GradientTape() as tape:
+            tape.watch(sources)
+            result = compute()
+        return any(gradient is not None for gradient in tape.gradient(result, sources))
+    except LookupError:  # an operation has no gradient
+        return False
+
+
+def _image_gradient(classifier, images):
+    with tf.GradientTape() as tape:
+        tape.watch(images)
+        squares = classifier(images) ** 2
+    return tape.gradient(squares, images)
+
+
+def _has_embedding(outputs):
+    return "embedding" in outputs and outputs["embedding"].shape.rank == 2

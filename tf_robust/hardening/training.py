@@ -1,10 +1,14 @@
-"""Fine-tunes one model by many recipes: each result starts from the model's own weights and is a function of (candidate, steps, seed)."""
+"""Fine-tunes one model by many recipes, and averages the weights of fine-tuned models.
+
+Each result starts from the model's own weights and is a function of (candidate, steps, seed). Weights are lists of arrays in the order of
+`keras.Model.get_weights`, which include batch normalization's moving averages.
+"""
 
 import contextlib
 import dataclasses
 import time
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import keras
 import numpy as np
@@ -20,24 +24,17 @@ from tf_robust.training import loop
 CHUNK = 10  # steps between changes of the learning rate
 MOMENTUM = 0.9
 MAX_BATCH_NORM_MOMENTUM = 0.95  # with the 0.999 of keras.applications, averages would hardly follow some hundred steps
+BATCHES = 30  # of images, from which batch normalization's moving averages are estimated anew
 _VIEWS = {**VIEWS, "extra_corruptions": RandomCorruption(metrics.EXTRA).augment}
 
 Weights = Sequence[np.ndarray]
 
 
 class Trainers:
-    """Trains a model in place by candidates. Graphs of views and of steps are built once and shared.
+    """Trains a model in place by candidates, always from its weights at construction, `start`.
 
-    Args:
-        model: the classifier; its weights are replaced.
-        source: the training set.
-        batch_size: examples per step.
-        seed: of order, views and noise.
-        options: arguments of all methods, such as `input_range` and `from_logits`.
-        stages: names of layers at which NoisyMix mixes, for a model of another package.
-
-    Attributes:
-        start: the model's weights at construction, from which every training starts.
+    Graphs of views and of steps are built once and shared. `options` are arguments of all methods, such as `input_range`; `stages` are
+    names of layers at which NoisyMix mixes, for a model of another package.
     """
 
     def __init__(
@@ -58,23 +55,15 @@ class Trainers:
         self._batches: dict[tuple, tf.data.Dataset] = {}
         self._trainers: dict[str, _Trainer] = {}
 
-    @property
-    def steps_per_epoch(self) -> int:
-        return data.steps_per_epoch(self.source, self.batch_size)
-
     def train(self, candidate: Candidate, steps: int) -> list[np.ndarray]:
-        """Returns the weights after a number of steps from the initial model.
-
-        Raises:
-            TrainingDiverged: a loss term, the gradient or the logits under attack are not finite.
-        """
+        """Returns the weights after some steps from the initial model; raises TrainingDiverged if losses or gradients are not finite."""
         trainer = self._trainer(candidate)
         for variable, state in self._random_states:
             variable.assign(state)
         return trainer.train(self.start, candidate.learning_rate, steps)
 
     def seconds_per_step(self, candidate: Candidate) -> float:
-        """Returns the seconds that a step of a candidate takes, of its latest training, or of two chunks that are trained now."""
+        """Returns the seconds of a step of a candidate's latest training, or of two chunks that are trained now."""
         trainer = self._trainer(candidate)
         if not trainer.seconds_per_step:
             trainer.train(self.start, candidate.learning_rate, 2 * CHUNK)
@@ -99,9 +88,8 @@ class Trainers:
             self.model.set_weights(self.start)  # of which a method may keep a copy
             stages = {"stages": (0, *self.stages)} if self.stages and candidate.method == "noisymix" else {}
             method = methods.METHODS[candidate.method](self.model, seed=self.seed, **candidate.settings, **stages, **self.options)
-            self._trainers[repr(graph)] = _Trainer(
-                method, self.model, self.batches(candidate.views, candidate.augmentations), candidate.layers
-            )
+            batches = self.batches(candidate.views, candidate.augmentations)
+            self._trainers[repr(graph)] = _Trainer(method, self.model, batches, candidate.layers)
         return self._trainers[repr(graph)]
 
 
@@ -172,3 +160,63 @@ def leaves(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
     """Returns the innermost layers of a model, in their order."""
     inner = layer._flatten_layers(include_self=False, recursive=False) if isinstance(layer, keras.Layer) else []
     return [leaf for one in inner for leaf in leaves(one)] or [layer]
+
+
+def interpolate(start: Weights, end: Weights, coefficient: float) -> list[np.ndarray]:
+    """Returns (1 - coefficient) * start + coefficient * end (WiSE-FT: Wortsman et al., 2022a, section 3)."""
+    return _weighted_sum([start, end], [1.0 - coefficient, coefficient])
+
+
+def average(models: Sequence[Weights]) -> list[np.ndarray]:
+    """Returns the mean of the weights of models of one architecture."""
+    return _weighted_sum(models, [1.0 / len(models)] * len(models))
+
+
+def _weighted_sum(models, fractions):
+    """Sums weights in float64; integers, such as the states of random generators, are those of the first model."""
+    sums = []
+    for values in zip(*models):
+        first = np.asarray(values[0])
+        if tf.as_dtype(first.dtype).is_floating:  # also of bfloat16
+            first = sum(fraction * np.asarray(value, np.float64) for fraction, value in zip(fractions, values)).astype(first.dtype)
+        sums.append(first)
+    return sums
+
+
+def greedy_soup(models: Sequence[Weights], score: Callable[[Weights], float], best: float) -> tuple[list[int], list[np.ndarray]]:
+    """Returns (positions of the members, their mean weights) of the greedy soup (Wortsman et al., 2022b, recipe 1).
+
+    Args:
+        models: the weights of each, the best model first.
+        score: of weights, on validation images; larger is better.
+        best: the score of the first model.
+    """
+    members, soup = [0], list(models[0])
+    for position in range(1, len(models)):
+        tried = average([models[i] for i in (*members, position)])
+        if (value := score(tried)) >= best:
+            members, soup, best = [*members, position], tried, value
+    return members, soup
+
+
+def reestimated(model: keras.Model, network: keras.Model, weights: Weights, batches: Iterable[tf.Tensor]) -> list[np.ndarray]:
+    """Returns weights whose moving averages are the means of the statistics of batches (Schneider et al., 2020); all else is unchanged.
+
+    Args:
+        model: whose weights they are; it has the new ones afterwards.
+        network: calls the model: images in [0, 1] -> outputs.
+        weights: of the model.
+        batches: of images, float32 [N, H, W, C] in [0, 1], as training saw them.
+    """
+    model.set_weights(weights)
+    layers = batch_norms(model)
+    momenta = [layer.momentum for layer in layers]
+    try:
+        for count, images in enumerate(batches):
+            for layer in layers:
+                layer.momentum = count / (count + 1)  # the cumulative mean: the first batch replaces the averages
+            network(images, training=True)
+    finally:
+        for layer, momentum in zip(layers, momenta):
+            layer.momentum = momentum
+    return model.get_weights()

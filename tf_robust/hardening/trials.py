@@ -1,32 +1,141 @@
-"""Trials of a search, and their files, from which an interrupted search resumes."""
+"""Trials of a search and their files, the points between the initial and the fine-tuned models, and the choice among the points.
 
-import contextlib
+An interrupted search resumes from the files.
+"""
+
 import dataclasses
+import itertools
+import math
 import os
 import re
+import typing
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from tf_robust.hardening.candidates import Candidate
-from tf_robust.hardening.choice import Member, Point
 from tf_robust.hardening.target import Outcome
+from tf_robust.metrics.paired import PairedDifference, paired_difference, selected_difference
 from tf_robust.utils.files import atomic_file, read_json, storable, write_json
 
+ROUNDING = 1e-9
 _ARGUMENTS, _FRONTIER = "arguments.json", "frontier.json"
+
+
+class Member(typing.NamedTuple):
+    """A fine-tuned model: a candidate after a number of steps, in a rung from 0, in which no other trial has the same candidate."""
+
+    candidate: Candidate
+    steps: int
+    rung: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Point:
+    """A model on the frontier: the initial model, moved towards a fine-tuned model or towards the mean of several (`members`)."""
+
+    outcome: Outcome  # on the validation images
+    coefficient: float = 0.0  # of the weight interpolation; 0: the initial model, 1: the fine-tuned model
+    members: tuple[Member, ...] = ()
+    reestimated: bool = False  # whether batch norm's moving averages were estimated anew on AugMix images
+
+    @property
+    def clean(self) -> float:
+        return float(np.mean(self.outcome.clean))
+
+    @property
+    def target(self) -> float:
+        return float(np.mean(self.outcome.target))
+
+    @property
+    def line(self) -> str:
+        """The fine-tuned model's name, which all of its interpolations share."""
+        return line_of(self.members)
+
+    @property
+    def name(self) -> str:
+        """A name for tables and messages."""
+        statistics = ", batch norm re-estimated" * self.reestimated
+        weights = f", interpolation coefficient {self.coefficient:g}" if 0 < self.coefficient < 1 else ""
+        return f"{self.line}{weights}{statistics}"
+
+
+def line_of(members: Sequence[Member]) -> str:
+    """Returns the name of the mean of fine-tuned models, which no other mean has; of none, the initial model."""
+    names = [f"{candidate.name} (rung {rung + 1}, {steps:,} steps)" for candidate, steps, rung in members]
+    return f"mean of {' and '.join(names)}" if len(names) > 1 else names[0] if names else "start"
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """The chosen point, and paired differences of its clean accuracy and its target to the initial model."""
+
+    point: Point
+    clean: PairedDifference
+    target: PairedDifference  # with the interval of the best of all compared models
+    helps: bool  # whether the target is significantly better than the initial model's
+    images_needed: int  # validation images with which the interval would decide whether the target is better; 0: these do
+    compared: int  # number of models among which the point is the best
+
+
+def choose(start: Point, points: Sequence[Point], max_clean_loss: float, tried: Sequence[Point] = ()) -> Choice | None:
+    """Returns the point with the best target among those that lose at most `max_clean_loss` of clean accuracy; None: there is none.
+
+    `tried` are further models by whose outcome on the same images the search went on, such as the points of its trials. The interval
+    allows for the choice among `points` and these: what was found by a search for the best is larger by chance.
+    """
+    allowed = [point for point in points if point.clean - start.clean >= -max_clean_loss - ROUNDING]
+    if not allowed:
+        return None
+    best = max(allowed, key=lambda point: (point.target, point.clean))
+    compared = distinct([*points, *tried])
+    target = gain(best, start, compared)
+    mean, low = target["mean"], target["low"]
+    helps = low is not None and low > 0
+    # whose interval would end at 0, if difference and variance stayed as they are
+    needed = math.ceil(target["count"] * ((mean - low) / mean) ** 2) if low is not None and mean > 0 and not helps else 0
+    return Choice(best, paired_difference(best.outcome.clean, start.outcome.clean), target, helps, needed, len(compared))
+
+
+def distinct(points: Sequence[Point]) -> list[Point]:
+    """Returns the points without repetitions: some of a search's trials are on the frontier too."""
+    return list({id(point): point for point in points}.values())
+
+
+def gain(best: Point, other: Point, compared: Sequence[Point]) -> PairedDifference:
+    """Returns the target of a point minus that of another, with an interval that allows for its selection among `compared`."""
+    return selected_difference(best.outcome.target, other.outcome.target, [point.outcome.target for point in compared])
+
+
+def attainable(start: Point, points: Sequence[Point], max_clean_loss: float) -> tuple[float, float]:
+    """Returns the best (target, coefficient) on the line from the initial model through interpolations of one fine-tuned model, where the
+    clean accuracy is allowed; between the points both accuracies are taken as linear."""
+    floor, best = start.clean - max_clean_loss - ROUNDING, (start.target, 0.0)
+    for one, other in itertools.pairwise([start, *sorted(points, key=lambda point: point.coefficient)]):
+        if other.clean >= floor:
+            best = max(best, (other.target, other.coefficient))
+        elif one.clean >= floor:
+            part = (one.clean - floor) / (one.clean - other.clean)
+            coefficient = one.coefficient + part * (other.coefficient - one.coefficient)
+            best = max(best, (one.target + part * (other.target - one.target), coefficient))
+    return best
+
+
+def merit(start: Point, point: Point, max_clean_loss: float) -> tuple[float, float]:
+    """Returns the attainable target of an interpolation; where two are equal, its own target minus what it loses beyond the allowed."""
+    return attainable(start, [point], max_clean_loss)[0], point.target - max(0.0, start.clean - max_clean_loss - point.clean)
+
+
+def best_point(start: Point, points: Sequence[Point], max_clean_loss: float) -> Point:
+    """Returns the interpolation of a trial that is shown for it, that of the highest `merit`."""
+    return max(points, key=lambda point: merit(start, point, max_clean_loss))
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """A candidate, fine-tuned for a number of steps.
+    """A candidate, fine-tuned for some steps in a rung (from 0); if it diverged, its points are the initial model.
 
-    Attributes:
-        candidate: the recipe with its settings.
-        rung: from 0.
-        steps: of training.
-        seconds: of training and evaluation.
-        points: the fine-tuned model, and interpolations with the initial model.
-        diverged: whether training diverged; the points are the initial model then.
+    `points` are the fine-tuned model and interpolations with the initial model; `seconds` are those of training and evaluation.
     """
 
     candidate: Candidate
@@ -38,29 +147,22 @@ class Trial:
 
 
 class TrialStore:
-    """Trials on disk: outcomes and weights of each in own files.
+    """Trials on disk: outcomes and weights of each in own files of a folder, which is created with the first.
 
-    Args:
-        folder: of the files; created.
-        arguments: of the search, by name.
-
-    Raises:
-        ValueError: the folder has trials of a search with other arguments.
+    Raises ValueError if the folder has trials of a search with other arguments.
     """
 
     def __init__(self, folder: str, arguments: Mapping[str, object]):
-        self.folder = folder
-        os.makedirs(folder, exist_ok=True)
+        self.folder, self._arguments = folder, dict(arguments)
         path = os.path.join(folder, _ARGUMENTS)
         recorded = read_json(path) if os.path.exists(path) else None
-        if recorded is not None and recorded != dict(arguments) and self.finished():
+        if recorded is not None and recorded != self._arguments and self.finished():
             different = [name for name in arguments if recorded.get(name) != arguments[name]]
+            then, now = (", ".join(f"{name}={values.get(name)}" for name in different) for values in (recorded, arguments))
             raise ValueError(
-                f"Expected the arguments of the search in {folder}: {_text(recorded, different)}. Received: {_text(arguments, different)}. "
+                f"Expected the arguments of the search in {folder}: {then}. Received: {now}. "
                 "Try: another --workdir, so that this search and its model are kept"
             )
-        if recorded != dict(arguments):
-            write_json(path, dict(arguments))
 
     @property
     def seconds(self) -> float:
@@ -77,16 +179,10 @@ class TrialStore:
         """Records that the frontier is finished, after a number of evaluations."""
         write_json(os.path.join(self.folder, _FRONTIER), {"evaluations": frontier_evaluations})
 
-    def discard(self) -> None:
-        """Deletes the arguments of a search without trials, and the folder and the one above if nothing is left in them."""
-        os.remove(os.path.join(self.folder, _ARGUMENTS))
-        with contextlib.suppress(OSError):
-            os.rmdir(self.folder)
-            os.rmdir(os.path.dirname(os.path.abspath(self.folder)))
-
     def finished(self) -> list[str]:
         """Returns the names of the files of finished trials."""
-        return sorted(name for name in os.listdir(self.folder) if name.endswith(".json") and name not in (_ARGUMENTS, _FRONTIER))
+        names = os.listdir(self.folder) if os.path.isdir(self.folder) else []
+        return sorted(name for name in names if name.endswith(".json") and name not in (_ARGUMENTS, _FRONTIER))
 
     def read(self, candidate: Candidate, rung: int) -> Trial | None:
         """Returns the stored trial of a candidate in a rung, or None."""
@@ -94,22 +190,19 @@ class TrialStore:
         if not os.path.exists(path + ".json"):
             return None
         content = read_json(path + ".json")
-        steps = content["steps"]
+        members = (Member(candidate, content["steps"], rung),)
         with np.load(path + ".npz") as file:
             points = tuple(
-                Point(Outcome(file[f"clean_{i}"], file[f"target_{i}"]), coefficient, (Member(candidate, steps, rung),))
+                Point(Outcome(file[f"clean_{i}"], file[f"target_{i}"]), coefficient, members)
                 for i, coefficient in enumerate(content["coefficients"])
             )
-        return Trial(candidate, rung, steps, content["seconds"], points, content["diverged"])
+        return Trial(candidate, rung, content["steps"], content["seconds"], points, content["diverged"])
 
     def write(self, trial: Trial, weights: Sequence[np.ndarray], search_seconds: float) -> None:
-        """Stores a trial.
-
-        Args:
-            trial: to store.
-            weights: of the fine-tuned model.
-            search_seconds: of the search so far.
-        """
+        """Stores a trial, the weights of its fine-tuned model, and the seconds of the search so far."""
+        os.makedirs(self.folder, exist_ok=True)
+        if not self.finished():
+            write_json(os.path.join(self.folder, _ARGUMENTS), self._arguments)
         path = self._path(trial.candidate, trial.rung)
         outcomes = {f"clean_{i}": point.outcome.clean for i, point in enumerate(trial.points)}
         outcomes |= {f"target_{i}": point.outcome.target for i, point in enumerate(trial.points)}
@@ -146,7 +239,3 @@ class TrialStore:
 def _save(path, arrays):
     with atomic_file(path, "wb") as file:
         np.savez(file, **arrays)
-
-
-def _text(arguments, names):
-    return ", ".join(f"{name}={arguments.get(name)}" for name in names)

@@ -12,7 +12,7 @@ import numpy as np
 from tf_robust import attribution, corruptions, data, evaluation, report
 from tf_robust.attacks import norms
 from tf_robust.attacks.attack import Predict
-from tf_robust.configs.threats import parse_threat
+from tf_robust.configs.evaluation import parse_threat
 from tf_robust.data.source import Source
 from tf_robust.training import callbacks
 

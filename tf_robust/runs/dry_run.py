@@ -35,21 +35,18 @@ _HEADINGS = ("row", "parameters", "images/s", "memory", "training", "evaluation"
 
 
 def print_costs(runs: Sequence[Run]) -> None:
-    """Prints what runs will cost on this machine. Writes no files.
-
-    Args:
-        runs: all rows, with all seeds.
-
-    Raises:
-        ValueError: training diverged in all rows.
-    """
+    """Prints the cost of runs, all rows with all seeds, on this machine. Writes no files. Raises ValueError if all rows diverge."""
     firsts = list({run.row: run for run in reversed(runs)}.values())[::-1]
     estimates = []
+
+    def report(row: str, text: str) -> None:
+        print(f"  {row}: {text} ...", flush=True)
+
     for run in firsts:
         run.init_path = ""  # does not change the cost
         run.config = dataclasses.replace(run.config, train=dataclasses.replace(run.config.train, init_from_row=""))
         try:
-            estimates.append(estimate(run, functools.partial(_print_progress, run.row)))
+            estimates.append(estimate(run, functools.partial(report, run.row)))
         except loop.TrainingDiverged as error:
             print(f"  FAILED: {message_of(error)}", flush=True)
         keras.backend.clear_session()
@@ -58,16 +55,8 @@ def print_costs(runs: Sequence[Run]) -> None:
     print(f"\n{to_text(estimates, len(runs) // len(firsts))}")
 
 
-def _print_progress(row, text):
-    print(f"  {row}: {text} ...", flush=True)
-
-
 def estimate(run: Run, report: Callable[[str], object] = lambda text: None) -> dict:
-    """Trains a few steps of a run and returns its expected cost. Writes no files.
-
-    Args:
-        run: the run.
-        report: called with a message before each part.
+    """Trains a few steps of a run and returns its expected cost; `report` is called with a message before each part. Writes no files.
 
     Returns:
         {"row", "parameters": number of trained weights, "images": trained per second, "timed": images of a timed step, "batch_size",
@@ -185,12 +174,7 @@ def _peak():
 
 
 def to_text(estimates: Sequence[Mapping], seeds: int) -> str:
-    """Returns a table of one line per row, and the total.
-
-    Args:
-        estimates: as `estimate` returns them.
-        seeds: number of runs of each row.
-    """
+    """Returns a table of one line per row, as `estimate` returns them, and the total of that many seeds."""
     lines, parts = [_HEADINGS], [e for e in estimates if e["timed"] and e["timed"] < e["batch_size"]]
     for e in estimates:
         lines.append(

@@ -27,10 +27,6 @@ class Result:
         evaluation: the content of its `evaluation.json`.
         model: the model; None: that which the run exported.
         temporary: deletes `folder` when the result is deleted.
-
-    Attributes:
-        folder: as given.
-        evaluation: as given.
     """
 
     def __init__(

@@ -5,14 +5,15 @@ import dataclasses
 import functools
 import os
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
 import keras
 import numpy as np
+import tensorflow as tf
 
-from tf_robust import data, evaluation
-from tf_robust.configs.train import UNRECORDED_FLAGS
+from tf_robust import data, evaluation, methods, models
+from tf_robust.configs import UNRECORDED_FLAGS, TrainConfig
 from tf_robust.data import folders
 from tf_robust.data.augment import VIEWS
 from tf_robust.data.source import Source
@@ -24,10 +25,10 @@ from tf_robust.methods.contrastive import ContrastiveMethod
 from tf_robust.models import weights
 from tf_robust.report import model_figures
 from tf_robust.report.evaluated_model import EvaluatedModel
-from tf_robust.runs import build, selection, workdir
-from tf_robust.runs.config import RunConfig
-from tf_robust.saved_models import export, loading
-from tf_robust.training import callbacks, checkpoints, distribution, loop
+from tf_robust.runs import workdir
+from tf_robust.runs.config import RunConfig, selection_of, selection_options
+from tf_robust.saved_models import export, loading, zoo
+from tf_robust.training import callbacks, checkpoints, distribution, loop, optimizers
 from tf_robust.utils import environment
 from tf_robust.utils.files import digest_of_folder, read_json, write_json
 from tf_robust.utils.hyperparameters import text_of
@@ -40,13 +41,7 @@ EMBEDDED_IMAGES = 1000  # in TensorBoard's projector, for contrastive methods
 
 
 class Run:
-    """One training run of one row with one seed.
-
-    Args:
-        config: of data, training and evaluation.
-        row: name of its flagfile.
-        seed: of initial weights and training.
-        shown_as: its name in tables; empty: the row.
+    """One training run of one row (the name of its flagfile, in tables `shown_as`) with one seed, of initial weights and training.
 
     Attributes:
         flags: {name: text}, everything the run depends on except paths, as written to `flags.txt`.
@@ -69,7 +64,7 @@ class Run:
 
     def claim(self, folder: str) -> AbstractContextManager:
         """Returns a context in which the chief worker holds a workdir for this run. See `workdir.claim`."""
-        free = {*EVALUATION_FLAGS} - {*selection.options_of(self.config.train)}
+        free = {*EVALUATION_FLAGS} - {*selection_options(self.config.train)}
         defaults = {name: text_of(one.default) for name, one in self.config.parameters.items()}
         return contextlib.nullcontext() if not self.chief else workdir.claim(folder, self.flags, defaults, free=free)
 
@@ -77,9 +72,9 @@ class Run:
         """Returns the data of this run."""
         return EvaluationData(self.config.data, self.config.evaluation, self.seed)
 
-    def source(self, split: str, examples: int = 0) -> Source:
-        """Returns one split of the data. Arguments as in `EvaluationData.source`."""
-        return self.data().source(split, examples)
+    def source(self, split: str) -> Source:
+        """Returns one split of the data."""
+        return self.data().source(split)
 
     def training_source(self) -> Source:
         """Returns the training split, with stylized images if there are any."""
@@ -96,8 +91,42 @@ class Run:
         return {"augmentations": functions(self.config.train.augmentations), "views": functions(self.config.train.views)}
 
     def method(self, source: Source) -> Method:
-        """Returns the compiled method with a new classifier for the data."""
-        return build.build_method(self.config.train, self.config.method, source, seed=self.seed, init_path=self.init_path)
+        """Returns the compiled method with a new classifier for the data; raises ValueError for settings that do not fit together."""
+        s, own, init_path = self.config.train, self.config.method, self.init_path
+        if s.init_from_row and not init_path:
+            raise ValueError(
+                f"Expected tf-robust suite or --init_from=DIR for a run that starts from the row {s.init_from_row!r}. Received: neither"
+            )
+        if s.init_head and own.get("head_width"):
+            raise ValueError(f"Expected init_head or {s.method}_head_width, whose logits start at random. Received: both")
+        if s.synchronize_batch_norm and s.jit_compile:
+            raise ValueError("Expected jit_compile=false with synchronize_batch_norm, which gathers across devices. Received: true")
+        if s.mixed_precision and not tf.config.list_physical_devices("GPU") and environment.has_bfloat16() is False:
+            print_note("this CPU has no instructions for bfloat16: with mixed_precision a step may take twice as long as without.")
+        pretrained = models.PRETRAINED if init_path == models.PRETRAINED else None
+        with _precision(s.mixed_precision), distribution.strategy(s.strategy).scope():
+            shape, classes = source.image_shape, source.num_classes
+            classifier = models.build(s.model, shape, classes, seed=self.seed, resize=s.resize, weights=pretrained)
+            if init_path and not pretrained:
+                path = zoo.folder_of(init_path.removeprefix("zoo:")) if init_path.startswith("zoo:") else init_path
+                models.load_encoder(classifier, path, head=s.init_head)
+            method = methods.METHODS[s.method](
+                classifier,
+                seed=self.seed,
+                examples=len(source),
+                weight_decay=s.weight_decay,
+                label_smoothing=s.label_smoothing,
+                class_weights=data.class_weights(s.class_weights, source),
+                **own,
+            )
+            _check_epoch_options(s, method)
+            if s.synchronize_batch_norm:
+                distribution.synchronize_batch_norm(method)
+            method.check_views(s.views)
+            method.check_batch(s.batch_size)
+            steps = 1 if method.closed_form else data.steps_per_epoch(source, s.batch_size)
+            method.compile(_optimizer(s, steps), jit_compile=s.jit_compile)
+        return method
 
     def tracked(self, folder: str) -> AbstractContextManager[tracking.Tracked]:
         """Returns a context in which the chief worker's trackers record this run. See `tracking.tracked`."""
@@ -105,11 +134,9 @@ class Run:
         return tracking.tracked(names, folder, f"{self.row}, seed {self.seed}", self.row, {**self.flags, "workdir": folder})
 
     def train(self, folder: str, further: Sequence[keras.callbacks.Callback] = ()) -> loop.TrainingResult:
-        """Trains or resumes training in a claimed folder; the chief worker exports the model. An exported model is not trained again.
+        """Trains or resumes training in a claimed workdir; the chief worker exports the model. An exported model is not trained again.
 
-        Args:
-            folder: workdir.
-            further: callbacks of the chief worker, besides those of the run.
+        `further` are callbacks of the chief worker, besides those of the run.
         """
         if result := self._exported(folder).get("training"):
             print("  already trained", flush=True)
@@ -142,7 +169,7 @@ class Run:
                 steps_per_execution=s.steps_per_execution,
                 servers=s.data_service,
                 on_first_batch=board.show_batch if self.chief else None,
-                selection=selection.selection_of(s, self.config.evaluation, validation, source, self.config.data.data_dir or None),
+                selection=selection_of(s, self.config.evaluation, validation, source, self.config.data.data_dir or None),
             )
         if not self.chief:
             return result
@@ -163,13 +190,14 @@ class Run:
 
     def card(self, source: Source) -> dict:
         """Returns the model card of the export, for JSON."""
+        named = self.config.data
         return {
             "method": self.config.train.method,
             "model": self.config.train.model,
-            "data": self.config.data.data,
+            "data": named.data,
             "classes": list(source.class_names),
             "label_set": source.label_set,
-            **({} if data.has_splits(self.config.data.data) else {"division": self._division()}),
+            **({} if data.has_splits(named.data) else {"division": data.describe_division(named.data, data_range=named.data_range)}),
             "seed": self.seed,
             "flags": self.flags,
             "input": export.input_card(source),
@@ -210,10 +238,6 @@ class Run:
                 f"missing. Try: delete {folder} to train from the present weights, or another --workdir"
             )
 
-    def _division(self):
-        """The description of data without splits, by which changed data are recognized."""
-        return data.describe_division(self.config.data.data, data_range=self.config.data.data_range)
-
     def _has_further_data_of(self, card):
         """Whether the shifted data and the data of other classes are those of an evaluation's card."""
         if not self.config.evaluation.shifts and not self.config.evaluation.ood:
@@ -229,18 +253,10 @@ class Run:
         return digest is None or loading.load_classifier(self.config.evaluation.surrogate).digest() == digest
 
     def complete(self, folder: str, begin: Callable[[], object] = lambda: None) -> dict | None:
-        """Trains, exports and evaluates, unless this is already done.
+        """Trains, exports and evaluates, unless this is already done; `begin` is called when the run holds its workdir.
 
-        Args:
-            folder: workdir.
-            begin: called when the run holds the folder.
-
-        Returns:
-            The content of `evaluation.json`; "measured_in": the folder, if it was complete. None in workers other than the chief, and
-            for runs that are not evaluated.
-
-        Raises:
-            ValueError: the run was started with other flags, data or initial weights.
+        Returns the content of `evaluation.json`; "measured_in": the folder, if it was complete. None in workers other than the chief, and
+        for runs that are not evaluated. Raises ValueError if the run was started with other flags, data or initial weights.
         """
         path = os.path.join(folder, "evaluation.json")
         with self.claim(folder):
@@ -287,3 +303,37 @@ class Run:
             storage.copy_finished(folder)
         keras.backend.clear_session()
         return result
+
+
+def _check_epoch_options(config, method):
+    """Raises ValueError for options of training in epochs with a method that is solved without, or that needs every image once."""
+    given = [name for name in ("ema", "global_clipnorm", "select", "early_stopping") if getattr(config, name)]
+    if method.closed_form and given:
+        raise ValueError(f"Expected a method trained in epochs with {', '.join(given)}. Received: {config.method} with solver=lbfgs")
+    if method.needs_positions and config.sampling == "balanced":
+        raise ValueError(f"Expected sampling=shuffled with {config.method}, which remembers each image. Received: balanced")
+
+
+def _optimizer(config: TrainConfig, steps_per_epoch: int) -> keras.optimizers.Optimizer:
+    schedule = optimizers.learning_rate_schedule(
+        config.schedule,
+        config.learning_rate,
+        steps_per_epoch=steps_per_epoch,
+        epochs=config.epochs,
+        warmup_epochs=config.learning_rate_warmup_epochs,
+        decay_rate=config.decay_rate,
+        decay_epochs=config.decay_epochs,
+        decay_factor=config.decay_factor,
+    )
+    options = {name: getattr(config, name) for name in ("momentum", "nesterov", "ema", "global_clipnorm")}
+    return optimizers.build(config.optimizer, schedule, **options)
+
+
+@contextlib.contextmanager
+def _precision(mixed: bool) -> Iterator[None]:
+    before = keras.mixed_precision.dtype_policy()
+    keras.mixed_precision.set_dtype_policy("mixed_bfloat16" if mixed else "float32")
+    try:
+        yield
+    finally:
+        keras.mixed_precision.set_dtype_policy(before)

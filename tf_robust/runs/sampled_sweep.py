@@ -3,7 +3,6 @@
 Trials are in a database that processes share. The draws of a trial depend on the seed, the number of the trial and the results before it.
 """
 
-import contextlib
 import dataclasses
 import os
 import time
@@ -18,7 +17,7 @@ import tensorflow as tf
 
 from tf_robust.evaluation import parse_metric, read_evaluation
 from tf_robust.runs.run import Run
-from tf_robust.runs.search_space import Axis, Point, Range, name_of
+from tf_robust.runs.sweep import Axis, Point, Range, Sweep, middle, name_of
 from tf_robust.training import loop
 from tf_robust.utils.errors import message_of, unknown
 from tf_robust.utils.locks import WorkdirLocked
@@ -38,12 +37,7 @@ class Pruned(optuna.TrialPruned, loop.TrainingStopped):
 
 
 class Pruning(keras.callbacks.Callback):
-    """Ends a training whose validation accuracy is far behind those of other trials.
-
-    Args:
-        trial: gets the accuracy after every validation.
-        epochs: of the training.
-    """
+    """Ends a training whose validation accuracy, which the trial gets after every epoch, is far behind those of other trials."""
 
     def __init__(self, trial: optuna.Trial, epochs: int):
         super().__init__()
@@ -58,43 +52,50 @@ class Pruning(keras.callbacks.Callback):
             raise Pruned(f"pruned after epoch {epoch + 1}, with a validation accuracy of {accuracy:.4f}")
 
 
+def sample(sweep: Sweep, trials: int, storage: str, seeds: Sequence[int]) -> tuple[list[Point], list[dict], list[str]]:
+    """Completes points that Optuna samples, and returns them, their evaluations, and messages about the trials.
+
+    Args:
+        sweep: whose points are sampled.
+        trials: number of points.
+        storage: URL of the database; empty: SQLite in the workdir.
+        seeds: of the runs; the first is that of the sampler.
+    """
+    example = sweep.runs_at(middle(sweep.axes), "validation")[0]
+    epochs = sweep.axes.get("epochs", (example.config.train.epochs,))
+    sampled = SampledSweep(
+        axes=sweep.axes,
+        metrics=sweep.metrics,
+        runs_at=lambda point: sweep.runs_at(point, "validation"),
+        folder_of=sweep.folder_of,
+        trials=trials,
+        seed=seeds[0],
+        epochs=int(epochs.high) if isinstance(epochs, Range) else max(map(int, epochs)),
+        flags={**{name: text for name, text in example.flags.items() if name not in sweep.axes}, "seeds": ",".join(map(str, seeds))},
+    )
+    os.makedirs(sweep.workdir, exist_ok=True)
+    workdir = os.path.abspath(sweep.workdir)
+    return sampled.complete(storage or f"sqlite:///{os.path.join(workdir, 'study.db')}", os.path.basename(workdir))
+
+
 @dataclasses.dataclass(frozen=True)
 class SampledSweep:
-    """A sweep whose points are sampled.
-
-    Attributes:
-        axes: what is varied.
-        metrics: that are optimized; empty: the first metric of an evaluation. Trials are pruned, by clean accuracy on validation images,
-            if it is the only metric.
-        runs_at: point -> its runs, one for each seed.
-        folder_of: run -> its workdir.
-        trials: number of trials, with those that are pruned or fail.
-        seed: of the sampler.
-        epochs: of the longest training.
-        flags: {name: text} on which all trials depend.
-    """
+    """A sweep whose points are sampled. Trials are pruned, by clean accuracy on validation images, if it is the only metric."""
 
     axes: Mapping[str, Axis]
-    metrics: Sequence[str]
-    runs_at: Callable[[Point], list[Run]]
+    metrics: Sequence[str]  # that are optimized; empty: the first metric of an evaluation
+    runs_at: Callable[[Point], list[Run]]  # point -> its runs, one for each seed
     folder_of: Callable[[Run], str]
-    trials: int
-    seed: int
-    epochs: int
-    flags: Mapping[str, str]
+    trials: int  # with those that are pruned or fail
+    seed: int  # of the sampler
+    epochs: int  # of the longest training
+    flags: Mapping[str, str]  # on which all trials depend
 
     def complete(self, storage: str, name: str) -> tuple[list[Point], list[dict], list[str]]:
-        """Completes the trials of a study; the same call resumes it, and processes with the same call share it.
+        """Completes the trials of a study (`name`) in a database (the URL `storage`), and returns as `sample` does.
 
-        Args:
-            storage: URL of a database.
-            name: of the study in it.
-
-        Returns:
-            The points that were completed, their evaluations, and messages about the trials.
-
-        Raises:
-            ValueError: the study is one of another sweep, or the database cannot be used.
+        The same call resumes it, and processes with the same call share it. Raises ValueError if the study is one of another sweep, or the
+        database cannot be used.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of the signs of life
@@ -122,7 +123,7 @@ class SampledSweep:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         directions = ["maximize" if sign > 0 else "minimize" for sign in self._signs()]
         try:
-            database = _opened(storage)
+            database = _database(storage)
             pruner = optuna.pruners.HyperbandPruner(max_resource=self.epochs)
             study = optuna.create_study(storage=database, study_name=name, directions=directions, pruner=pruner, load_if_exists=True)
         except ImportError as error:
@@ -133,17 +134,10 @@ class SampledSweep:
         except (sqlalchemy.exc.SQLAlchemyError, ValueError) as error:
             raise ValueError(f"Expected --sweep_storage to be the URL of a database. Received: {storage} ({message_of(error)})") from error
         axes = (f"{name}={axis if isinstance(axis, Range) else ','.join(axis)}" for name, axis in self.axes.items())
-        asked = f"{';'.join(axes)} by {', '.join(self.metrics) or 'the first metric'}"
-        before = study.user_attrs.get("asked")
-        if before not in (None, asked):
-            raise ValueError(
-                f"Expected the sweep that began the study {name!r} in {storage}: {before}. Received: {asked}. Try: another --workdir"
-            )
-        study.set_user_attr("asked", asked)
-        first, given = study.user_attrs.get("flags"), dict(self.flags)
-        if first not in (None, given):
-            names = sorted(name for name in {*first, *given} if first.get(name) != given.get(name))
-            then, now = (" ".join(f"--{name}={flags.get(name, '')}" for name in names) for flags in (first, given))
+        given = {**self.flags, "sweep": ";".join(axes), "sweep_metric": ",".join(self.metrics)}
+        first = study.user_attrs.get("flags", given)
+        if changed := sorted(flag for flag in {*first, *given} if first.get(flag) != given.get(flag)):
+            then, now = (" ".join(f"--{flag}={flags.get(flag, '')}" for flag in changed) for flags in (first, given))
             raise ValueError(
                 f"Expected the flags that began the study {name!r} in {storage}: {then}. Received: {now}. Try: another --workdir"
             )
@@ -162,7 +156,8 @@ class SampledSweep:
         before = sum(one.number < trial.number for one in others)  # without those that were interrupted and begun again
         if before >= self.trials:
             raise _Superfluous
-        trial.study.sampler = optuna.samplers.TPESampler(seed=_seed(self.seed, trial.number), multivariate=False)
+        seed = int(np.random.SeedSequence([self.seed, trial.number]).generate_state(1)[0])
+        trial.study.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=False)
         point = {name: _sampled(trial, name, axis) for name, axis in self.axes.items()}
         trial.set_user_attr("point", point)
         print(f"[trial {before + 1}, of {self.trials}] {name_of(point)}", flush=True)
@@ -199,22 +194,20 @@ class SampledSweep:
         return [-1 if parse_metric(metric).lower_is_better else 1 for metric in self.metrics] or [1]
 
 
-def _opened(storage):
-    """The database of a URL, in which another process may be creating the tables."""
-    for seconds in _WAITS:
-        with contextlib.suppress(sqlalchemy.exc.DBAPIError):
-            return _database(storage)
-        time.sleep(seconds)
-    return _database(storage)
-
-
 def _database(storage):
-    return optuna.storages.RDBStorage(
-        storage,
-        heartbeat_interval=_HEARTBEAT,
-        grace_period=_GRACE,
-        heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
-    )
+    """The database of a URL, which is opened again if another process is creating the tables."""
+    for seconds in (*_WAITS, None):
+        try:
+            return optuna.storages.RDBStorage(
+                storage,
+                heartbeat_interval=_HEARTBEAT,
+                grace_period=_GRACE,
+                heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
+            )
+        except sqlalchemy.exc.DBAPIError:
+            if seconds is None:
+                raise
+            time.sleep(seconds)
 
 
 def _end(trial, reason):
@@ -229,7 +222,3 @@ def _sampled(trial, name, axis):
         return trial.suggest_categorical(name, axis)
     suggest = trial.suggest_int if axis.integer else trial.suggest_float
     return axis.text(suggest(name, axis.low, axis.high, log=axis.log))
-
-
-def _seed(seed, number):
-    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])

@@ -30,7 +30,7 @@ def run_all(
     launcher: Launcher | None = None,
     show: Callable[[list[dict]], object] = lambda evaluations: None,
 ) -> tuple[list[dict], list[str]]:
-    """Completes all runs and continues after failures. Runs from which others start come first.
+    """Completes all runs of one table and continues after failures. Runs from which others start come first.
 
     Processes with the same command share the work: a run that another process holds is skipped, and waited for at the end.
 
@@ -42,9 +42,6 @@ def run_all(
 
     Returns:
         The evaluations in the order of the runs (none in workers other than the chief), and messages about the runs that failed.
-
-    Raises:
-        ValueError: the runs cannot be in one table, or the only run failed.
     """
     if len(runs) > 1 and any(run.config.train.strategy == "multi_worker" for run in runs):
         raise ValueError(f"Expected one run with strategy=multi_worker: one row, and one seed in seeds. Received: {len(runs)} runs")
@@ -104,12 +101,6 @@ class _Tasks:
         if number != self._announced:
             self.announce(number)
         print(f"  FAILED: {message}", flush=True)
-
-    def tell(self, number):
-        """Prints the last line of a task's output."""
-        run = self.runs[number]
-        line = last_line(os.path.join(self.folder_of(run), LOG))
-        print(f"  {run.row}, seed {run.seed}: {line or 'not begun'}", flush=True)
 
     def wait(self, number, message):
         """Notes that another process holds a run."""
@@ -174,7 +165,9 @@ def _complete_by(launcher, tasks, pending, show):
                 print(f"  {len(tasks.evaluations)} of {len(tasks.runs)} complete, {len(handles)} submitted", flush=True)
             if handles and time.monotonic() - reported_at > _STATUS_SECONDS:
                 for number in handles.values():
-                    tasks.tell(number)
+                    run = tasks.runs[number]
+                    line = last_line(os.path.join(tasks.folder_of(run), LOG))
+                    print(f"  {run.row}, seed {run.seed}: {line or 'not begun'}", flush=True)
                 if len(tasks.evaluations) > shown:
                     try:
                         show(tasks.complete())
@@ -197,15 +190,9 @@ def _outcome(launcher, handle):
 
 
 def share(launcher: Launcher, function: Callable[[], None], folder: str) -> None:
-    """Calls a function in several tasks, which share its work by locks, and waits until one is done.
+    """Calls a function in several tasks, which share its work by locks, and waits until one is done; their output is in `folder`.
 
-    Args:
-        launcher: runs as many tasks as it can at once.
-        function: ends when the work is done.
-        folder: of the output of the tasks.
-
-    Raises:
-        ValueError: the number of tasks is unknown, or all failed.
+    Raises ValueError if the number of tasks is unknown, or all failed.
     """
     if launcher.tasks < 1:
         raise ValueError("Expected --launcher_options=tasks=N, the number of jobs that share the sets of an evaluation. Received: none")

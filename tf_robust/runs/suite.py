@@ -1,12 +1,20 @@
-"""Suites: a folder of flagfiles describes a table, with one row per file. Reads tables."""
+"""Suites: a folder of flagfiles describes a table, with one row per file. Its `suite.json` has the numbers of the paper.
+
+A table may also average over suites, such as the column Average of URRL's Table 2: its `suite.json` names the suites and, for each metric
+of the mean, the metric of each suite.
+"""
 
 import glob
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import numpy as np
 import tensorflow as tf
 
+from tf_robust import evaluation, report
+from tf_robust.report import comparison
 from tf_robust.report.evaluated_model import EvaluatedModel
+from tf_robust.report.table_types import PerImage
 from tf_robust.runs.run import Run
 from tf_robust.utils.errors import RunFailed, message_of, unknown
 from tf_robust.utils.files import read_json, write_json
@@ -75,41 +83,27 @@ def _read_description(path):
 
 
 def check_images_match(runs: Sequence[Run]) -> None:
-    """Checks that runs of one table evaluate on the same images.
-
-    Raises:
-        ValueError: two runs have the same evaluation on different images.
-    """
+    """Raises ValueError if two runs of one table have the same evaluation on different images."""
     first: dict[str, tuple[Run, dict]] = {}
     for run in runs:
-        for evaluation in run.config.evaluation.evaluations:
+        for chosen in run.config.evaluation.evaluations:
             images = {name: getattr(run.config.data, name) for name in ("data", "image_size", "image_fit")}
             images |= {name: getattr(run.config.evaluation, name) for name in ("evaluation_split", "subset")}
-            if evaluation in ("adversarial", "attack_curves", "certified"):
+            if chosen in ("adversarial", "attack_curves", "certified"):
                 images["attack_subset"] = run.config.evaluation.attack_subset
-            other, before = first.setdefault(evaluation, (run, images))
+            other, before = first.setdefault(chosen, (run, images))
             differing = [f"{name} ({before[name]} and {images[name]})" for name in images if before[name] != images[name]]
             if differing:
                 raise ValueError(
                     f"Expected rows with the same images. Received: {other.row} and {run.row}, which differ "
-                    f"in {', '.join(differing)} and both have the evaluation {evaluation!r}. Try: the same value for all "
+                    f"in {', '.join(differing)} and both have the evaluation {chosen!r}. Try: the same value for all "
                     f"rows on the command line, or separate folders"
                 )
 
 
 def evaluate_models(models: Mapping[str, Callable[[], EvaluatedModel]], workdir: str) -> tuple[list[dict], list[str]]:
-    """Evaluates the models of a suite, and continues after models that are missing or unsuitable.
-
-    Args:
-        models: {row: function that returns its model}.
-        workdir: gets a folder per row.
-
-    Returns:
-        The evaluations, and messages about the rows that failed.
-
-    Raises:
-        ValueError: all rows failed.
-    """
+    """Evaluates the models of a suite, {row: function that returns its model}, each in a folder of the workdir, and continues after models
+    that are missing or unsuitable. Returns the evaluations, and messages about the rows that failed; raises RunFailed if all did."""
     evaluations: list[dict] = []
     failures: list[str] = []
     for row, load in models.items():
@@ -125,3 +119,192 @@ def evaluate_models(models: Mapping[str, Callable[[], EvaluatedModel]], workdir:
     if not evaluations:
         raise RunFailed("\n".join(["All rows failed.", *failures]))
     return evaluations, failures
+
+
+Divided = Mapping[str, Sequence[dict]]  # {suite: its evaluations}
+
+
+def sort_by_rows(evaluations: list[dict], rows: Sequence[str]) -> None:
+    """Sorts evaluations in the order of some rows, others last, and by seed."""
+    evaluations.sort(key=lambda one: (rows.index(one["row"]) if one["row"] in rows else len(rows), one["seed"]))
+
+
+class SuiteMeans:
+    """A table, in a folder without flagfiles, that averages over the suites in "suites" of its `suite.json`.
+
+    Args:
+        folder: of the table.
+        table: its description, as `table_of` returns it.
+        home: folder with `flags/`.
+        read_data: path of a flagfile -> its data.
+
+    Attributes:
+        suites: {name: description, as `table_of` returns it}.
+        data: {name: the --data of its flagfiles}.
+    """
+
+    def __init__(self, folder: str, table: dict, home: str, read_data: Callable[[str], str]):
+        self.table = table
+        self.suites: dict[str, dict] = {}
+        self.data: dict[str, str] = {}
+        self._rows: dict[str, list[str]] = {}
+        for name in table["suites"]:
+            path, self._rows[name], self.suites[name] = table_of(os.path.join(os.path.dirname(folder), name), home)
+            self.data[name] = read_data(f"{os.path.join(path, self._rows[name][0])}.flags")
+
+    def divide(self, evaluations: Iterable[dict]) -> dict[str, list[dict]]:
+        """Returns {suite: its evaluations, in the order of its rows}; raises ValueError if the data of one belong to no suite.
+
+        An evaluation belongs to the suite whose flagfiles have its data; of folders the last part of the path is compared.
+        """
+        names = {_last(data): name for name, data in self.data.items()}
+        divided: dict[str, list[dict]] = {}
+        for one in evaluations:
+            if _last(one["data"]) not in names:
+                raise ValueError(
+                    f"Expected runs on the data of these suites: {', '.join(self.data.values())}. Received: {one['data']} "
+                    f"in {one['saved_model']}"
+                )
+            divided.setdefault(names[_last(one["data"])], []).append(one)
+        for name, members in divided.items():
+            sort_by_rows(members, self._rows[name])
+        return {name: divided[name] for name in self.suites if name in divided}
+
+    def means(self, divided: Divided) -> tuple[list[dict], list[str]]:
+        """Returns the means over the suites, for every row and seed with an evaluation in all suites of `divided`, and notes about others.
+
+        They are evaluations, each with "parts": {suite: evaluation}. Raises ValueError if no row has evaluations in all of them.
+        """
+        cells: dict[tuple[str, int], dict[str, dict]] = {}
+        evaluations, notes = [], []
+        for name, members in divided.items():
+            for one in members:
+                cells.setdefault((one["row"], one["seed"]), {})[name] = one
+        for (row, seed), parts in cells.items():
+            if len(parts) < len(divided):
+                missing = ", ".join(name for name in divided if name not in parts)
+                notes.append(f"{row}, seed {seed}, is excluded: it was not measured in {missing}.")
+                continue
+            rows = [mean for metric in self._metrics() if (mean := self._mean(metric, parts))]
+            first = next(iter(parts.values()))
+            evaluations.append(
+                {
+                    **{key: first[key] for key in ("method", "model", "split", "commit", "versions", "date") if key in first},
+                    "row": row,
+                    "seed": seed,
+                    "data": f"mean over {len(parts)} data sets",
+                    "rows": rows,
+                    "parts": parts,
+                    "training": {"seconds": sum(one.get("training", {}).get("seconds", 0) for one in parts.values())},
+                }
+            )
+        splits = sorted({part["split"] for one in evaluations for part in one["parts"].values()})
+        if len(splits) > 1:
+            raise ValueError(f"Expected evaluations on one split of all data sets. Received: {' and '.join(splits)}")
+        evaluations = [one for one in evaluations if one["rows"]]
+        if not evaluations:
+            raise ValueError(f"Expected a row that was measured in all of {', '.join(divided)}. Received: none")
+        if len(divided) < len(self.suites):
+            missing = ", ".join(name for name in self.suites if name not in divided)
+            notes.append(
+                f"The mean is over {len(divided)} of {len(self.suites)} data sets, as are the numbers of the paper. Missing: {missing}."
+            )
+        sort_by_rows(evaluations, self.table["rows"])
+        return evaluations, notes
+
+    def paper(self, divided: Divided) -> dict[str, dict[str, list]]:
+        """Returns the means of the paper, {row: {metric: [mean, None]}}.
+
+        With all suites they are the printed means, else means of the printed numbers of the suites in `divided`.
+        """
+        if len(divided) == len(self.suites):
+            return self.table.get("paper", {})
+        means: dict[str, dict[str, list]] = {}
+        for row in self.table["rows"]:
+            for metric in self._metrics():
+                printed = [self.suites[name].get("paper", {}).get(row, {}).get(self.table["suites"][name].get(metric)) for name in divided]
+                if all(printed):
+                    means.setdefault(row, {})[metric] = [float(np.mean([value for value, _ in printed])), None]
+        return means
+
+    def per_image(self, reader: PerImage) -> PerImage:
+        """Returns the `per_image` argument of `report.aggregate` for the means.
+
+        The mean of its values is the mean over suites, and their standard error is that of the mean of independent suites.
+
+        Args:
+            reader: per-image results of the suites' evaluations.
+        """
+
+        def read(one, metric):
+            members = [(part, self._metric(name, metric, part)) for name, part in one["parts"].items()]
+            results = [reader(part, own) if own else None for part, own in members]
+            complete = [result for result in results if result is not None]
+            if len(complete) < len(results):
+                return None
+            values = [values.astype(np.float64) for _, values in complete]
+            count, mean = sum(map(len, values)), np.mean([part.mean() for part in values])
+            scaled = [mean + (part - part.mean()) * count / (len(values) * len(part)) for part in values]
+            other_order = any(digest.endswith(evaluation.OTHER_ORDER) for digest, _ in complete)
+            digest = evaluation.record_key([digest for digest, _ in complete])
+            return digest + evaluation.OTHER_ORDER * other_order, np.concatenate(scaled)
+
+        return read
+
+    def _metrics(self):
+        return list(dict.fromkeys(metric for metrics in self.table["suites"].values() for metric in metrics))
+
+    def _metric(self, name, metric, part):
+        """The metric of a suite's evaluation, or None; `clean` for `clean/per_class` if all classes have the same size."""
+        own, available = self.table["suites"][name].get(metric), {row["metric"] for row in part["rows"]}
+        return next((name for name in (own, own and own.removesuffix("/per_class")) if name in available), None)
+
+    def _mean(self, metric, parts):
+        """A row of the mean's evaluation, None if a suite lacks the metric. The images of the suites are independent."""
+        rows = []
+        for name, part in parts.items():
+            own = self._metric(name, metric, part)
+            rows += [row for row in part["rows"] if row["metric"] == own]
+        if len(rows) < len(parts):
+            return None
+        value, half = float(np.mean([row["value"] for row in rows])), None
+        if all(row["low"] is not None and row["high"] is not None for row in rows):
+            half = float(np.sqrt(sum(((row["high"] - row["low"]) / 2) ** 2 for row in rows)) / len(rows))
+        return {
+            "metric": metric,
+            "value": value,
+            "count": sum(row["count"] for row in rows),
+            "low": None if half is None else value - half,
+            "high": None if half is None else value + half,
+        }
+
+
+def _last(data):
+    return os.path.basename(data.removeprefix("folder:").rstrip("/")) if data.startswith("folder:") else data
+
+
+def write_means(folder: str, means: SuiteMeans, evaluations: Sequence[dict], command: str) -> None:
+    """Writes a report for each suite, in subfolders, and the report of the means over them, and prints the tables."""
+    divided = means.divide(evaluations)
+    for name, members in divided.items():
+        print(f"\n{name}")
+        suite = means.suites[name]
+        comparison.print_table(
+            comparison.write_report(os.path.join(folder, name), members, title=suite["title"], command=command, suite=suite), members
+        )
+    mean_evaluations, notes = means.means(divided)
+    baseline = means.table.get("baseline")
+    table = report.write(
+        folder,
+        mean_evaluations,
+        title=means.table["title"],
+        command=command,
+        paper=means.paper(divided),
+        commit=", ".join(dict.fromkeys(one["commit"] for members in divided.values() for one in members)),
+        baseline=baseline if any(one["row"] == baseline for one in mean_evaluations) else None,
+        notes=[*means.table.get("notes", ()), *notes],
+        per_image=means.per_image(evaluation.PerImage(comparison.records_in)),
+    )
+    print("\n".join([means.table["title"], "", report.to_text(table), *notes, ""]))
+    print(f"Report:  {os.path.join(folder, 'report.html')}  (also report.md, results.json, and a folder for each suite)")
+    comparison.print_summary(table)

@@ -1,6 +1,10 @@
-"""Sweeps of hyperparameters: the best point on validation images is evaluated on the test set."""
+"""Sweeps of hyperparameters: the best point on validation images is evaluated on the test set.
+
+A sweep varies flags: each has a list of values, or a range from which values are sampled.
+"""
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -8,32 +12,116 @@ import numpy as np
 
 from tf_robust.configs import DataConfig
 from tf_robust.evaluation import EvalConfig, check_metrics, parse_metric
-from tf_robust.integrations.launchers import Launcher
 from tf_robust.report.evaluated_model import EvaluatedModel
-from tf_robust.runs import scheduler
 from tf_robust.runs.run import Run
-from tf_robust.runs.search_space import Axis, Point, Range, axes_of, grid, middle, name_of
-from tf_robust.utils.errors import RunFailed, unknown
+from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import write_json
 
+Point = dict[str, str]  # {flag: value as text}
+_EXPECTED = "Expected --sweep='NAME=VALUE,VALUE;NAME=LOW..HIGH;NAME=log:LOW..HIGH', every name and value once."
 # not axes: the validation images and their metrics stay as they are
 _FIXED = {field.name for config in (DataConfig, EvalConfig) for field in dataclasses.fields(config)} - {"train_examples"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Sweep:
-    """A sweep.
+class Range:
+    """Numbers of a flag from which points are sampled; `log`: the logarithm is sampled uniformly, not the number."""
 
-    Attributes:
-        axes: what is varied.
-        metric: metrics to choose by, with commas between them; empty: the first.
-        runs_at: (point, evaluation split) -> its runs, one for each seed.
-        workdir: gets a folder per point and `test`.
+    low: float
+    high: float
+    log: bool
+    integer: bool
+
+    def __str__(self) -> str:
+        return f"{'log:' if self.log else ''}{self.low:g}..{self.high:g}"
+
+    def text(self, value: float) -> str:
+        """Returns a number as it is written on the command line, with four digits."""
+        return str(round(value)) if self.integer else f"{value:.4g}"
+
+    @property
+    def middle(self) -> str:
+        """The middle of the range, as text."""
+        return self.text((self.low * self.high) ** 0.5 if self.log else (self.low + self.high) / 2)
+
+
+Axis = tuple[str, ...] | Range
+
+
+def axes_of(text: str, defaults: Mapping[str, object]) -> dict[str, Axis]:
+    """Returns what a sweep varies: {flag: its values, or the range of its values}.
+
+    Args:
+        text: 'NAME=VALUE,VALUE;NAME=LOW..HIGH;NAME=log:LOW..HIGH;...'.
+        defaults: {flag: default} of all flags.
+
+    Raises:
+        ValueError: unknown flag, a flag of several values, a value or name twice, a range of a flag that is no number, nothing to vary, or
+            a flag on which the validation images or their metrics depend.
     """
+    axes: dict[str, Axis] = {}
+    for part in filter(None, text.split(";")):
+        name, separator, values = (piece.strip() for piece in part.partition("="))
+        if name not in defaults:
+            raise unknown("flag to sweep", name, defaults)
+        if isinstance(defaults[name], (tuple, list)):
+            raise ValueError(f"Expected flags of one value in --sweep, as commas separate the values of a grid. Received: {name}")
+        axis = _range(part, values, defaults[name]) if ".." in values else tuple(value.strip() for value in values.split(","))
+        if not separator or name in axes or (isinstance(axis, tuple) and (not all(axis) or len(set(axis)) < len(axis))):
+            raise ValueError(f"{_EXPECTED} Received: {part!r}")
+        axes[name] = axis
+    if not axes:
+        raise ValueError(f"{_EXPECTED} Received: {text!r}")
+    if fixed := [name for name in axes if name in _FIXED]:
+        raise ValueError(
+            f"Expected axes that leave the validation images and their metrics as they are. Received: {', '.join(fixed)}. "
+            "Try: a folder with a flagfile for each value, and tf-robust suite"
+        )
+    return axes
+
+
+def _range(part, values, default):
+    """The range of a part of a sweep."""
+    low, _, high = values.removeprefix("log:").partition("..")
+    log, integer = values.startswith("log:"), isinstance(default, int)
+    if isinstance(default, bool) or not isinstance(default, (int, float)):
+        raise ValueError(f"Expected numbers with a range in --sweep. Received: {part!r}, whose default is {default!r}")
+    try:
+        first, last = (int(low), int(high)) if integer else (float(low), float(high))
+    except ValueError:
+        raise ValueError(f"{_EXPECTED} Received: {part!r}, whose ends are no {'integers' if integer else 'numbers'}") from None
+    if not (0 if log else -float("inf")) < first < last < float("inf"):
+        raise ValueError(f"Expected LOW < HIGH{', both above 0 with log' if log else ''} in --sweep. Received: {part!r}")
+    return Range(first, last, log, integer)
+
+
+def grid(axes: Mapping[str, Axis]) -> list[Point]:
+    """Returns the points of a grid, of which the last flag changes fastest; raises ValueError for a range."""
+    if ranges := [name for name, axis in axes.items() if isinstance(axis, Range)]:
+        raise ValueError(
+            f"Expected lists of values with --sweep_engine=grid. Received: ranges of {', '.join(ranges)}. Try: --sweep_engine=optuna"
+        )
+    lists = [axis for axis in axes.values() if not isinstance(axis, Range)]
+    return [dict(zip(axes, values)) for values in itertools.product(*lists)]
+
+
+def middle(axes: Mapping[str, Axis]) -> Point:
+    """Returns the point with the middle of each range and the first value of each list."""
+    return {name: axis.middle if isinstance(axis, Range) else axis[0] for name, axis in axes.items()}
+
+
+def name_of(point: Point) -> str:
+    """Returns the row and folder name of a point: 'NAME=VALUE,NAME=VALUE', with _ for / in values."""
+    return ",".join(f"{name}={value.replace('/', '_')}" for name, value in point.items())
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """A sweep; its workdir gets a folder per point and `test`."""
 
     axes: Mapping[str, Axis]
-    metric: str
-    runs_at: Callable[[Point, str], list[Run]]
+    metrics: Sequence[str]  # to choose by; empty: the first
+    runs_at: Callable[[Point, str], list[Run]]  # (point, evaluation split) -> its runs, one for each seed
     workdir: str
 
     def folder_of(self, run: Run) -> str:
@@ -43,49 +131,13 @@ class Sweep:
     def runs(self, sampled: bool) -> list[Run]:
         """Returns the runs of all points of a grid; of a sampled sweep those of a point in the middle, as an example.
 
-        Raises:
-            ValueError: runs without the metrics to choose by, or a range in a grid.
+        Raises ValueError for runs without the metrics to choose by, or a range in a grid.
         """
         points = [middle(self.axes)] if sampled else grid(self.axes)
         runs = [run for point in points for run in self.runs_at(point, "validation")]
         for run in runs:
-            check_metrics(_metrics(self.metric), run.config.evaluation, "--sweep_metric", run.config.data.label_fraction)
+            check_metrics(self.metrics, run.config.evaluation, "--sweep_metric", run.config.data.label_fraction)
         return runs
-
-    def complete(self, launcher: Launcher | None) -> tuple[list[Point], list[dict], list[str]]:
-        """Completes all points of a grid, and returns them, their evaluations, and messages about runs that failed."""
-        evaluations, notes = scheduler.run_all(self.runs(False), self.folder_of, launcher)
-        if not evaluations:
-            raise RunFailed("\n".join(["All runs failed.", *notes]))
-        return grid(self.axes), evaluations, notes
-
-    def sample(self, trials: int, storage: str, seeds: Sequence[int]) -> tuple[list[Point], list[dict], list[str]]:
-        """Completes points that Optuna samples, and returns them, their evaluations, and messages about the trials.
-
-        Args:
-            trials: number of points.
-            storage: URL of the database; empty: SQLite in the workdir.
-            seeds: of the runs; the first is that of the sampler.
-        """
-        from tf_robust.runs.sampled_sweep import SampledSweep  # of an extra
-
-        example = self.runs_at(middle(self.axes), "validation")[0]
-        sweep = SampledSweep(
-            axes=self.axes,
-            metrics=_metrics(self.metric),
-            runs_at=lambda point: self.runs_at(point, "validation"),
-            folder_of=self.folder_of,
-            trials=trials,
-            seed=seeds[0],
-            epochs=_longest(self.axes["epochs"]) if "epochs" in self.axes else example.config.train.epochs,
-            flags={**{name: text for name, text in example.flags.items() if name not in self.axes}, "seeds": ",".join(map(str, seeds))},
-        )
-        os.makedirs(self.workdir, exist_ok=True)
-        storage = storage or f"sqlite:///{os.path.join(os.path.abspath(self.workdir), 'study.db')}"
-        points, evaluations, notes = sweep.complete(storage, os.path.basename(os.path.abspath(self.workdir)))
-        if not evaluations:
-            raise RunFailed("\n".join(["All runs failed.", *notes]))
-        return points, evaluations, notes
 
     def test(self, points: Sequence[Point]) -> list[dict]:
         """Evaluates points on the test set, in `test`, with a subfolder for each seed."""
@@ -103,43 +155,20 @@ class Sweep:
         return evaluations
 
 
-def read_axes(text: str, defaults: Mapping[str, object]) -> dict[str, Axis]:
-    """Returns what a sweep varies. Arguments as in `search_space.axes_of`.
-
-    Raises:
-        ValueError: also for axes on which the validation images or their metrics depend.
-    """
-    axes = axes_of(text, defaults)
-    if fixed := [name for name in axes if name in _FIXED]:
-        raise ValueError(
-            f"Expected axes that leave the validation images and their metrics as they are. Received: {', '.join(fixed)}. "
-            "Try: a folder with a flagfile for each value, and tf-robust suite"
-        )
-    return axes
-
-
-def _longest(axis):
-    return int(axis.high) if isinstance(axis, Range) else max(map(int, axis))
-
-
-def _metrics(text):
-    return tuple(filter(None, (name.strip() for name in text.split(","))))
-
-
-def best(evaluations: Iterable[Mapping], metric: str = "") -> tuple[list[str], str]:
+def best(evaluations: Iterable[Mapping], metrics: Sequence[str] = ()) -> tuple[list[str], str]:
     """Returns the rows with the best means over seeds, and a message about the choice.
 
     Args:
         evaluations: as in `evaluation.json`.
-        metric: metrics by which rows are compared, with commas between them; empty: the first metric of the first evaluation. With one
-            the best row is chosen, the first of equals, which the message names; with several all rows that no other surpasses in every
-            metric. Rows with fewer seeds than others, whose runs failed, are not chosen.
+        metrics: by which rows are compared; empty: the first of the first evaluation. With one the best row is chosen, the first of equals,
+            which the message names; with several all rows that no other surpasses in every metric. Rows with fewer seeds than others, whose
+            runs failed, are not chosen.
 
     Raises:
         ValueError: an evaluation does not have a metric.
     """
     measured = [(evaluation["row"], {row["metric"]: row["value"] for row in evaluation["rows"]}) for evaluation in evaluations]
-    metrics = _metrics(metric) or (next(iter(measured[0][1])),)
+    metrics = metrics or (next(iter(measured[0][1])),)
     for name in metrics:
         if not all(name in values for _, values in measured):
             raise unknown("metric to choose by", name, measured[0][1])

@@ -1,15 +1,20 @@
-"""Folder of one run: held by one process at a time, and tied to the flags of the run.
+"""Folder of one run: held by one process at a time, and tied to the flags of the run. Names of folders and of rows.
 
 It has `flags.txt`, `environment.json`, `checkpoints/`, `history.json`, `tensorboard/`, `saved_model/`,
 `evaluation.json`, `figures/`, `report.html` and `report.md`.
 """
 
+import collections
 import contextlib
+import dataclasses
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from tf_robust.evaluation import EvalConfig
 from tf_robust.integrations import tracking
+from tf_robust.report.tables import ADAPTED
 from tf_robust.training import checkpoints
 from tf_robust.utils import environment
 from tf_robust.utils.files import atomic_file, clear_unfinished, read_json, write_json
@@ -18,10 +23,10 @@ from tf_robust.utils.locks import held
 
 @contextlib.contextmanager
 def claim(folder: str, flags: Mapping[str, str], defaults: Mapping[str, str] | None = None, free: Collection[str] = ()) -> Iterator[str]:
-    """Holds a folder for one run with given flags.
+    """Holds a folder, created if missing, for one run with given flags.
 
     Args:
-        folder: created if missing.
+        folder: of the run.
         flags: {name: text} on which the run depends.
         defaults: {name: text} of flags that are not recorded.
         free: names of flags that may differ.
@@ -54,15 +59,8 @@ def write_flags(folder: str, flags: Mapping[str, str]) -> None:
 
 
 def bind_inputs(folder: str, inputs: Mapping[str, str]) -> None:
-    """Writes what a training depends on besides its flags beside its checkpoints, and checks it when the training resumes.
-
-    Args:
-        folder: of the checkpoints.
-        inputs: {name: text}.
-
-    Raises:
-        ValueError: there are checkpoints of a training with other inputs; the message has the differences.
-    """
+    """Writes the inputs of a training besides its flags, {name: text}, beside its checkpoints, in `folder`; raises ValueError if there are
+    checkpoints of a training with other inputs."""
     path = os.path.join(folder, "inputs.json")
     if checkpoints.existing(folder):
         before = read_json(path) if os.path.exists(path) else {}
@@ -78,11 +76,7 @@ def bind_inputs(folder: str, inputs: Mapping[str, str]) -> None:
 
 
 def recorded_flags(path: str) -> dict[str, str]:
-    """Returns the flags of a `flags.txt` as {name: text}.
-
-    Raises:
-        ValueError: a line is not --NAME=VALUE.
-    """
+    """Returns the flags of a `flags.txt` as {name: text}; raises ValueError if a line is not --NAME=VALUE."""
     try:
         with open(path, encoding="utf-8") as file:
             return dict(line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--"))
@@ -102,13 +96,8 @@ def _bind(folder, flags, defaults, free):
     recorded = read_json(environment_file) if os.path.exists(environment_file) else versions
     for key, version in versions.items():
         if recorded.get(key) != version:
-            logging.warning(
-                "%s was started with %s = %s, now it is %s: a resumed run will not be bit-identical.",
-                folder,
-                key,
-                recorded.get(key),
-                version,
-            )
+            message = "%s was started with %s = %s, now it is %s: a resumed run will not be bit-identical."
+            logging.warning(message, folder, key, recorded.get(key), version)
 
 
 def _check_flags(folder, flags, defaults, free):
@@ -128,3 +117,91 @@ def _check_flags(folder, flags, defaults, free):
             f"{folder} was started with other flags:\n" + "\n".join(differing) + "\nTry: the same flags to resume, or another --workdir."
         )
     return True
+
+
+def folder_name(data: str) -> str:
+    """Returns the name of a data set or model without characters that a folder name cannot have."""
+    return data.replace(":", "_").replace("/", "_")
+
+
+def row_name(model: str) -> str:
+    """Returns the row of a model: the name of its file or folder; for the export of a run that of its workdir, without `seed_N`."""
+    return _parts(model)[-1].removesuffix(".keras").replace(":", "-") or "model"
+
+
+def _parts(model):
+    """The parts of a model's path that name it: without `saved_model` and `seed_N`."""
+    parts = [part for part in os.path.abspath(model).split(os.sep) if part != "saved_model" and not re.fullmatch(r"seed_\d+", part)]
+    return tuple(parts) if any(parts) else ("model",)
+
+
+def with_distinct_rows(evaluations: Sequence[dict]) -> list[dict]:
+    """Returns evaluations in which different models of one row name have as much of their paths in their names as they differ in, those
+    with test-time adaptation are named so where others are without, and several evaluations of one model have the names of their folders.
+
+    Models of several folders are seeds of one row if their seeds differ and their training has the same settings otherwise.
+    """
+    adapted = ["adaptation" in one.get("card", {}) for one in evaluations]
+    if not all(adapted):
+        evaluations = [{**one, "row": one["row"] + ADAPTED} if own else one for own, one in zip(adapted, evaluations)]
+    groups: dict[tuple, list[dict]] = {}
+    for one in evaluations:
+        groups.setdefault((one["row"], one["data"], one["split"]), []).append(one)
+    colliding = {row for (row, *_), members in groups.items() if not _are_seeds(members)}
+    named = []
+    for one in evaluations:
+        if one["row"] in colliding:
+            paths = [{_parts(member["saved_model"]) for member in of_row} for (row, *_), of_row in groups.items() if row == one["row"]]
+            one = {**one, "row": _shortest_end(_parts(one["saved_model"]), paths)}
+        named.append(one)
+    return _named_by_folder(named)
+
+
+def _are_seeds(evaluations):
+    """Whether evaluations are of one model, or of models of one training that differ in their seeds."""
+    models = {(one["seed"], _parts(one["saved_model"])) for one in evaluations}
+    if len({path for _, path in models}) == 1:
+        return True
+    if len({seed for seed, _ in models}) < len(models):
+        return False
+    settings = [_training_settings(one) for one in evaluations]
+    common = set.intersection(*(set(flags) for flags in settings))
+    return bool(common) and len({tuple(flags[name] for name in sorted(common)) for flags in settings}) == 1
+
+
+def _training_settings(evaluation):
+    """{flag: value} of the training of an evaluated model, without seeds; {} for models from elsewhere."""
+    folders = evaluation.get("measured_in", ""), os.path.dirname(evaluation["saved_model"])
+    path = next((path for folder in folders if os.path.exists(path := os.path.join(folder, "flags.txt"))), None)
+    if path is None:
+        return {}
+    measuring = {field.name for field in dataclasses.fields(EvalConfig)}
+    flags = recorded_flags(path)
+    return {name: re.sub(r"seed_\d+", "", value) for name, value in flags.items() if name not in {"seeds", *measuring}}
+
+
+def _named_by_folder(evaluations):
+    """The same, with the names of their folders where a row was evaluated several times, with one seed."""
+    measured = collections.Counter((one["row"], row["metric"]) for one in evaluations for row in one["rows"])
+    repeated = {
+        row for (row, _), count in measured.items() if count > 1 and len({one["seed"] for one in evaluations if one["row"] == row}) == 1
+    }
+    folders = {row: {_folder(one) for one in evaluations if one["row"] == row} for row in repeated}
+    named = []
+    for one in evaluations:
+        if (row := one["row"]) in repeated:
+            one = {**one, "row": f"{row} ({_shortest_end(_folder(one), [folders[row]])})"}
+        named.append(one)
+    return named
+
+
+def _folder(evaluation):
+    return tuple(os.path.abspath(evaluation.get("measured_in", evaluation["saved_model"])).split(os.sep))
+
+
+def _shortest_end(path, groups):
+    """The last parts of a path, as many as tell the paths of each group apart."""
+    count = 1
+    while any(len({other[-count:] for other in paths}) < len(paths) for paths in groups):
+        count += 1
+    return "/".join(path[-count:])
