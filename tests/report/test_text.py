@@ -1,5 +1,5 @@
+from tf_robust.report import page as formats
 from tf_robust.report import tables
-from tf_robust.report import text as formats
 
 PAPER = {"xe": {"un": [0.407, 0.03]}}
 

@@ -30,7 +30,7 @@ from tf_robust.hardening.result import HARDENED
 from tf_robust.hardening.trainable import check_format
 from tf_robust.integrations import storage, tracking
 from tf_robust.integrations.launchers import launcher_of
-from tf_robust.report import baseline, comparison
+from tf_robust.report import comparison
 from tf_robust.report.chart import save_png
 from tf_robust.report.evaluated_model import EvaluatedModel
 from tf_robust.runs import dry_run, scheduler, suite_means
@@ -166,7 +166,7 @@ def sweep(options: Options, argv: Sequence[str]) -> None:
 def evaluate(options: Options, argv: Sequence[str]) -> None:
     """Evaluates a model on data, or the model of a run on its data. Ends the process if requirements are not met."""
     requirements = evaluation.parse_requirements(options["require"])
-    before = baseline.read_baseline(options["require_not_worse_than"]) if options["require_not_worse_than"] else None
+    before = comparison.read_baseline(options["require_not_worse_than"]) if options["require_not_worse_than"] else None
     if options["junit"] and not requirements and not before:
         raise ValueError("Expected --require or --require_not_worse_than with --junit, whose outcomes it has. Received: neither")
     model = build_model(options)
@@ -176,7 +176,7 @@ def evaluate(options: Options, argv: Sequence[str]) -> None:
         try:
             evaluation.check_requirements(requirements, config, model.data.config.label_fraction, deployed)
             if before:
-                mains = baseline.main_metrics(before)
+                mains = comparison.main_metrics(before)
                 evaluation.check_metrics(mains, config, "--require_not_worse_than", model.data.config.label_fraction)
         except ValueError as error:
             raise ValueError(f"{name}: {error}" if name else str(error)) from error
@@ -185,7 +185,7 @@ def evaluate(options: Options, argv: Sequence[str]) -> None:
     if not requirements and not before:
         return
     outcomes = {
-        one["measured_in"]: evaluation.outcomes(one["rows"], requirements) + (baseline.not_worse(one, before) if before else [])
+        one["measured_in"]: evaluation.outcomes(one["rows"], requirements) + (comparison.not_worse(one, before) if before else [])
         for one in evaluated
     }
     for folder, of_model in outcomes.items():

@@ -28,7 +28,7 @@ from tf_robust.hardening.trainable import check_gradients, check_input, trainabl
 from tf_robust.hardening.training import Trainers
 from tf_robust.hardening.trials import TrialStore
 from tf_robust.metrics.paired import paired_difference
-from tf_robust.report.formatting import interval
+from tf_robust.report.sections import interval
 from tf_robust.saved_models import card_files, loading
 from tf_robust.saved_models.formats.keras_files import compiled_as_given
 from tf_robust.utils.files import write_json

@@ -1,21 +1,33 @@
-"""The summary of a report: its main numbers, one line each, with fixed words around them.
+"""The summary of a report, its main numbers, one line each; and notes on what its metrics depend on, from the cards of the evaluations.
 
 With several models a line has the best model for one kind of images (corruptions, noise, attacks, shifts), its value, and the difference
 to the baseline with the 95 % interval; then come clean accuracy and cost. A difference is significant if the interval excludes 0.
 With one model a line has its accuracy and the difference to clean images.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tf_robust import metrics
 from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES, describe, parse_metric
-from tf_robust.report.formatting import interval, number_range, value
-from tf_robust.report.metric_order import kinds_of_robustness
-from tf_robust.report.table_types import Entry, Table
-from tf_robust.report.tables import Interval, cells, difference_intervals, difference_of, gain, separate_interval
+from tf_robust.evaluation.smoothing import ABSTAINS
+from tf_robust.metrics.calibration import BIN_SIZE
+from tf_robust.report.sections import interval, number_range, value
+from tf_robust.report.tables import (
+    Entry,
+    Evaluation,
+    Interval,
+    Table,
+    cells,
+    difference_intervals,
+    difference_of,
+    gain,
+    kinds_of_robustness,
+    separate_interval,
+)
 
 _LISTED = 3  # metrics in a list
 _ROUNDING = 1e-9  # of a mean of many numbers
+_FEW_BINS = 5  # of the RMS calibration error
 
 
 def summarize(table: Table) -> list[tuple[str, str]]:
@@ -52,13 +64,15 @@ def _compare(table: Table) -> list[tuple[str, str]]:
         else:
             start = "best"
             named[best[0]] = None
-        lines.append((_name(metric), f"{start} {difference(best)}"))
+        lines.append((describe(metric).name, f"{start} {difference(best)}"))
         gains = [key for key in keys if gain(compared[key]) > 0 and key in intervals and intervals[key].significant]
         if gains and gains[0] != best:
             named[gains[0][0]] = None
-            lines.append((f"{_name(metric)}, largest significant gain", difference(gains[0])))
+            lines.append((f"{describe(metric).name}, largest significant gain", difference(gains[0])))
     clean = [metric for metric in table["metrics"] if _is_clean(metric) and metric not in chosen][:1]
-    lines += [(_name(metric), difference((row, metric))) for metric in clean for row in named or others if (row, metric) in compared]
+    lines += [
+        (describe(metric).name, difference((row, metric))) for metric in clean for row in named or others if (row, metric) in compared
+    ]
     chosen += clean
     if not lines:
         if table["adapted"]:
@@ -68,7 +82,7 @@ def _compare(table: Table) -> list[tuple[str, str]]:
     listed = {*table["metrics"], *(table["details"] if len(others) == 1 else ())}
     for row in named:
         keys = [key for key in worse if key[0] == row and key[1] in listed]
-        texts = [f"{_name(key[1])} {_difference(key[1], difference_of(compared[key])['mean'], intervals[key])}" for key in keys]
+        texts = [f"{describe(key[1]).name} {_difference(key[1], difference_of(compared[key])['mean'], intervals[key])}" for key in keys]
         if len(texts) > _LISTED:
             texts = [*texts[:_LISTED], f"and {len(texts) - _LISTED} more"]
         lines += [("Significantly worse", f"{row}: {'; '.join(texts)}")] if texts else []
@@ -85,17 +99,17 @@ def _describe(table: Table, row: str) -> list[tuple[str, str]]:
     """Returns the lines of one model: clean accuracy, the metric of each kind of images, and the lowest of the corruptions."""
     own = {entry["metric"]: entry for entry in table["rows"]}
     clean = next((entry for metric, entry in own.items() if _is_clean(metric)), None)
-    kinds = {_name(metric): own[metric] for metric in kinds_of_robustness(table).values()}
+    kinds = {describe(metric).name: own[metric] for metric in kinds_of_robustness(table).values()}
     corrupted = [e for m, e in own.items() if _is_of_corruptions(m) and describe(m).images and e not in kinds.values()]
     if corrupted:
         lowest = min(corrupted, key=_quality)
-        kinds[f"{_name(lowest['metric'])}, the lowest of the corruptions"] = lowest
+        kinds[f"{describe(lowest['metric']).name}, the lowest of the corruptions"] = lowest
     shown = [clean] if clean else []
     if clean is None or not kinds:
         shown = [e for metric, e in own.items() if metric in table["metrics"]][: 2 * _LISTED]
-        lines = [(_name(e["metric"]), f"{row} {_with_interval(e)}") for e in shown]
+        lines = [(describe(e["metric"]).name, f"{row} {_with_interval(e)}") for e in shown]
     else:
-        lines = [(_name(clean["metric"]), f"{row} {_with_interval(clean)}")]
+        lines = [(describe(clean["metric"]).name, f"{row} {_with_interval(clean)}")]
         for kind, entry in kinds.items():
             shown.append(entry)
             one = _fall(table, entry, clean)
@@ -136,10 +150,6 @@ def _quality(entry: Entry) -> float:
     return entry["mean"] * (-1 if parse_metric(entry["metric"]).lower_is_better else 1)
 
 
-def _name(metric: str) -> str:
-    return describe(metric).name
-
-
 def _value(entry: Entry) -> str:
     return f"{entry['mean']:.1%}" if describe(entry["metric"]).images else value(entry["mean"])
 
@@ -172,3 +182,103 @@ def _counts(table: Table, shown: Sequence[Entry], seeds: Sequence[int], text: st
     """Returns the line with the numbers of images and seeds, and the kind of the intervals."""
     images = number_range([table["images"][entry["metric"]] for entry in shown])
     return "Measured on", f"{images} images, {number_range(seeds)} seed{'s' * (max(seeds) > 1)}; {text}"
+
+
+def evaluation_notes(evaluations: Sequence[Evaluation]) -> list[str]:
+    """Returns notes on what the metrics of evaluations (as in `evaluation.json`) depend on, each with the rows that it holds for."""
+    notes = []
+    if {evaluation.get("split") for evaluation in evaluations} == {"validation"}:
+        notes.append("All values are those of validation images, on which settings are chosen, not of test images.")
+    seeds: dict[str, set] = {}
+    for evaluation in evaluations:
+        seeds.setdefault(evaluation["row"], set()).add(evaluation["seed"])
+    if len({len(of_row) for of_row in seeds.values()}) > 1:
+        notes.append(f"Seeds: {', '.join(f'{row} {len(of_row)}' for row, of_row in seeds.items())}.")
+    rows: dict[tuple[int, str], dict[str, None]] = {}
+    for evaluation in evaluations:
+        for kind, notes_of in enumerate((_recorded, _sizes, _classes, _severities, _transfer, _adaptation, _certificates, _calibration)):
+            for text in notes_of(evaluation):
+                rows.setdefault((kind, text), {})[evaluation["row"]] = None
+    notes += [f"{', '.join(names)}: {text}." for (_, text), names in sorted(rows.items(), key=lambda item: item[0][0])]
+    timed = [one for one in evaluations if any(row["metric"] == "deployed/milliseconds" for row in one["rows"])]
+    cpus = ", ".join(dict.fromkeys(one.get("cpu", "an unknown CPU") for one in timed))
+    return [*notes, *([f"Latency: one image, one thread, median over calls, {cpus}."] if timed else [])]
+
+
+def _card(evaluation: Evaluation) -> dict:
+    return evaluation.get("card") or {}
+
+
+def _recorded(evaluation: Evaluation) -> Iterable[str]:
+    """What an evaluation left out, and warnings such as masked gradients."""
+    return evaluation.get("notes", ())
+
+
+def _sizes(evaluation: Evaluation) -> Iterator[str]:
+    """The size at which noise, corruptions or attacks were applied to images, where the model takes another size."""
+    card = _card(evaluation)
+    sizes, fit = card.get("sizes"), card.get("data", {}).get("image_fit")
+    changes = {parse_metric(row["metric"]).entry.metric.change for row in evaluation["rows"]} - {"", "shifts"}
+    if sizes and changes and (fit or sizes["corrupted_at"] != sizes["model_input"]):
+        applied, model_input = ("x".join(map(str, sizes[name])) for name in ("corrupted_at", "model_input"))
+        order = ("corruptions", "perturbations", "noise", "attacks", "Gaussian noise")
+        kinds = " and ".join(sorted(changes, key=order.index))
+        before = f", to which the image files were resized before ({fit})" if fit else ""
+        after = ", and the images were resized to that after it" if applied != model_input else ""
+        verb = "was" if kinds in ("noise", "Gaussian noise") else "were"
+        yield f"{kinds} {verb} applied at {applied} pixels{before}; the network takes {model_input}{after}"
+
+
+def _classes(evaluation: Evaluation) -> Iterator[str]:
+    """Sets of images on which only some of the model's classes compete."""
+    card = _card(evaluation)
+    sets = {"": card.get("data", {}), **{f" (shift/{name})": part for name, part in card.get("shift", {}).items()}}
+    for name, part in sets.items():
+        if (mask := part.get("class_mask", "none")) != "none":
+            yield f"only {mask} of the model compete{name}; the other outputs are ignored"
+
+
+def _severities(evaluation: Evaluation) -> Iterator[str]:
+    if part := _card(evaluation).get("corruption_means"):
+        yield f"means over corruptions are of severity {', '.join(map(str, part['means_over_severities']))} alone"
+
+
+def _transfer(evaluation: Evaluation) -> Iterator[str]:
+    if any(parse_metric(row["metric"]).card_family == "robust_transfer" for row in evaluation["rows"]):
+        surrogate = evaluation.get("options", {}).get("surrogate", "another model")
+        yield (
+            f"the transferred attacks (robust/transfer) were computed with the gradients of {surrogate}. "
+            "Their accuracies are not white-box: an attack with the model's own gradients, if it has any, may be stronger"
+        )
+
+
+def _adaptation(evaluation: Evaluation) -> Iterator[str]:
+    if part := _card(evaluation).get("adaptation"):
+        yield (
+            "the model was adapted to the test images: its batch normalization used the statistics of batches of "
+            f"{number_range(part['batch_sizes'])} images ({part['order']}, {part['classes_per_batch']:.1f} classes per batch on average, "
+            f"the most frequent with {part['largest_class_fraction']:.2f} of the images). "
+            "The metrics adapted/... hold for such batches alone, not for single images"
+        )
+
+
+def _certificates(evaluation: Evaluation) -> Iterator[str]:
+    if part := _card(evaluation).get("certified"):
+        largest = metrics.largest_radius(part["samples"], part["sigma"], part["alpha"])
+        yield (
+            f"certified accuracy holds for the smoothed model with noise of standard deviation {part['sigma']:g} (smoothing_sigma), "
+            f"with confidence {1 - part['alpha']:g} for each image, from {part['selection']:,} noisy copies that select the class and "
+            f"{part['samples']:,} that bound its probability; no l2 radius above {largest:.2f} can be certified with these"
+        )
+    if any(row["metric"] == "certified/abstained" and row["value"] == 1 for row in evaluation["rows"]):
+        yield ABSTAINS
+
+
+def _calibration(evaluation: Evaluation) -> Iterator[str]:
+    for row in evaluation["rows"]:
+        is_rms = str(parse_metric(row["metric"]).plain) == "calibration/rms"
+        if is_rms and (count := row.get("count") or _FEW_BINS * BIN_SIZE) < _FEW_BINS * BIN_SIZE:
+            yield (
+                f"the RMS calibration error is that of bins of {BIN_SIZE} images. {count:,} images give {max(1, count // BIN_SIZE)}, "
+                "in which errors of different confidences cancel: it may be too low"
+            )

@@ -10,7 +10,7 @@ import numpy as np
 
 from tf_robust import evaluation, report
 from tf_robust.report import comparison
-from tf_robust.report.table_types import PerImage
+from tf_robust.report.tables import PerImage
 from tf_robust.runs import suite
 
 Divided = Mapping[str, Sequence[dict]]  # {suite: its evaluations}
