@@ -351,5 +351,5 @@ def test_files_that_were_converted_already_are_refused_at_once(exported):
 def test_a_missing_package_is_named_with_its_extra(name, package, extra, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda module: None if module == package else find(module))
-    with pytest.raises(ValueError, match=rf"formats={name}. Not installed: {package}. Try: pip install 'tf_robust\[{extra}\]'"):
+    with pytest.raises(ValueError, match=rf"{package} for --formats={name}. Not installed. Try: pip install 'tf_robust\[{extra}\]'"):
         read_command(["export", "zoo:digits/lenet_augmix", f"--formats={name}"])

@@ -40,16 +40,15 @@ def main() -> None:
     except ValueError as error:
         exit_with(WRONG_INPUT, f"Error: {error}")
     if _HELP & set(argv) or argv == ["help"]:
-        words = [word for word in positional_arguments(argv) if word in COMMANDS]
-        _print(_help(argv, COMMANDS[words[0]] if words else None))
-        return
+        return _print(_help(argv))
     verbosity, argv = _verbosity(argv)
     command, options = read_arguments(argv)
     app.run(lambda _: run(command.name, options, argv, verbosity), argv=sys.argv[:1])
 
 
-def _help(argv, command):
+def _help(argv):
     given = [word for word in argv if word not in _HELP]
+    command = next((COMMANDS[word] for word in positional_arguments(argv) if word in COMMANDS), None)
     if "--helpfull" in argv:
         return full_help(command or COMMANDS["train"], expanded(given))
     return command_help(command, expanded(given)) if command else help_text()
@@ -64,11 +63,7 @@ def _plugins(argv):
 def load_plugins(modules: Iterable[str]) -> None:
     """Imports modules that add methods, corruptions, attacks, formats, ... to the dictionaries of this package.
 
-    Args:
-        modules: their names, besides those of the entry points `tf_robust.plugins` of installed packages.
-
-    Raises:
-        ValueError: one cannot be imported.
+    The entry points `tf_robust.plugins` of installed packages are imported too. Raises ValueError for a module that cannot be imported.
     """
     installed = [entry.value for entry in importlib.metadata.entry_points(group="tf_robust.plugins")]
     for name in dict.fromkeys([*installed, *modules]):
@@ -116,14 +111,7 @@ def _print(text):
 
 
 def run(command: str, options: Options, argv: Sequence[str], verbosity: int | None = None) -> None:
-    """Runs a command.
-
-    Args:
-        command: its name.
-        options: its flags.
-        argv: the arguments from which they were parsed.
-        verbosity: of the log; None: warnings.
-    """
+    """Runs a command with its flags, which were parsed from `argv`. `verbosity` of the log; None: warnings."""
     if command == "list":
         with quiet.importing(argv):
             text = listing(options["section"])
