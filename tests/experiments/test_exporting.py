@@ -215,7 +215,7 @@ def test_a_run_in_bfloat16_is_deployed_in_float32(tmp_path, capsys):
 
 
 def test_required_bounds_hold_for_every_format(exported, tmp_path, monkeypatch):
-    monkeypatch.setattr(commands, "report", lambda *_: None)
+    monkeypatch.setattr(commands, "_report", lambda *_: None)
     arguments = ["evaluate", exported, "--formats=tflite", "--evaluations=clean", "--subset=30", f"--workdir={tmp_path}/out"]
     with pytest.raises(SystemExit, match="(?s)Requirements not met:\ntflite:\n  deployed/bytes is .*, required <= 1000"):
         main(*arguments, "--require=deployed/bytes<=1000")

@@ -435,8 +435,10 @@ def compare(options: Options, argv: Sequence[str]) -> None:
     if options["suite"]:
         folder, rows, table = suites.table_of(options["suite"], FLAGS_HOME)
     else:
-        folder, rows, table = "", [], {"title": _title(evaluations, options["runs"])}
-    evaluations = evaluations if options["suite"] else with_distinct_rows(evaluations)
+        models = {f"{one.get('exported_from', one['saved_model'])} on {one['data']}" for one in evaluations}
+        patterns = f"Runs {', '.join(options['runs'][:4])}{', ...' if len(options['runs']) > 4 else ''}"
+        folder, rows, table = "", [], {"title": models.pop() if len(models) == 1 else patterns}
+        evaluations = with_distinct_rows(evaluations)
     if "suites" in table:
         means = suite_means.SuiteMeans(folder, table, FLAGS_HOME, lambda path: last_value(expanded([f"--flagfile={path}"]), "data", ""))
         return suite_means.write_means(workdir, means, evaluations, command(*argv))
@@ -466,14 +468,6 @@ def compare(options: Options, argv: Sequence[str]) -> None:
     for (name, split), members in by_data.items():
         folder = os.path.join(workdir, folder_name(f"{name}-{split}"))
         _report(folder, members, None, {**table, "title": f"{table['title']}: {name}, {split}"}, hint, argv)
-
-
-def _title(evaluations, patterns):
-    """The model and its data; of several models the patterns of their workdirs."""
-    models = {(one.get("exported_from", one["saved_model"]), one["data"]) for one in evaluations}
-    if len(models) == 1:
-        return " on ".join(models.pop())
-    return f"Runs {', '.join(patterns[:4])}{', ...' if len(patterns) > 4 else ''}"
 
 
 _WRONG_INPUT = (ValueError, ImportError, FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError, WorkdirLocked)

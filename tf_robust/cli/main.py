@@ -9,7 +9,7 @@ import importlib.metadata
 import logging as std_logging
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from absl import app, logging
 
@@ -34,9 +34,8 @@ def main() -> None:
         return
     if not any(argument.startswith("--verbosity") for argument in argv):
         logging.get_absl_handler().setFormatter(_WARNING)
-    plugins, argv = _plugins(argv)
     try:
-        load_plugins(plugins)
+        argv = _load_plugins(argv)
     except ValueError as error:
         exit_with(WRONG_INPUT, f"Error: {error}")
     if _HELP & set(argv) or argv == ["help"]:
@@ -54,19 +53,15 @@ def _help(argv):
     return command_help(command, expanded(given)) if command else help_text()
 
 
-def _plugins(argv):
-    """The modules that --plugin names, and the other arguments."""
-    named = [word.partition("=")[2] for word in argv if word.startswith("--plugin=")]
-    return [name for text in named for name in text.split(",") if name], [word for word in argv if not word.startswith("--plugin=")]
-
-
-def load_plugins(modules: Iterable[str]) -> None:
-    """Imports modules that add methods, corruptions, attacks, formats, ... to the dictionaries of this package.
-
-    The entry points `tf_robust.plugins` of installed packages are imported too. Raises ValueError for a module that cannot be imported.
+def _load_plugins(argv: Sequence[str]) -> list[str]:
+    """Imports modules that add methods, corruptions, attacks, formats, ... to the dictionaries of this package: those that --plugin names,
+    and the entry points `tf_robust.plugins` of installed packages. Returns the other arguments.
     """
-    installed = [entry.value for entry in importlib.metadata.entry_points(group="tf_robust.plugins")]
-    for name in dict.fromkeys([*installed, *modules]):
+    found = [entry.value for entry in importlib.metadata.entry_points(group="tf_robust.plugins")]
+    for word in argv:
+        if word.startswith("--plugin="):
+            found += word.removeprefix("--plugin=").split(",")
+    for name in dict.fromkeys(filter(None, found)):
         if "" not in sys.path:
             sys.path.insert(0, "")  # the folder of the command
         try:
@@ -75,6 +70,7 @@ def load_plugins(modules: Iterable[str]) -> None:
             raise ValueError(
                 f"Expected --plugin=MODULE that can be imported. Received: {name} ({error}). Try: its folder in PYTHONPATH"
             ) from error
+    return [word for word in argv if not word.startswith("--plugin=")]
 
 
 def _verbosity(argv):

@@ -4,7 +4,7 @@
 writes all of them to a folder.
 """
 
-from tf_robust.report.chart import Chart
+from tf_robust.report.chart import Chart, save_png
 from tf_robust.report.charts import class_histogram, training_curves
 from tf_robust.report.curves import (
     attack_curves,

@@ -230,8 +230,10 @@ def draw_gains(
             number, place = divmod(position, batch_size)
             batch, labels = (part.numpy() for part in next(itertools.islice(one.open(), number, None)))
             wrong = int(np.argmax(predict(batch[place : place + 1]), axis=1)[0])
+            metric = evaluation.parse_metric(one.name)
+            title = f"{metric.name.replace('_', ' ')} {metric.severity}" if metric.severity else metric.name or one.name.upper()
             images.append(batch[place])
-            captions.append(f"{_title(one.name)}\n{class_name(source, labels[place])}, not {class_name(source, wrong)}")
+            captions.append(f"{title}\n{class_name(source, labels[place])}, not {class_name(source, wrong)}")
         if images:
             lines.append((f"{row} correct, {baseline} wrong", np.stack(images), captions))
     path = captioned_images(os.path.join(folder, "gains.png"), lines)
@@ -241,14 +243,15 @@ def draw_gains(
 def _choose(sets, correct, baseline, limit):
     """[(set, position < limit)] of images that a model classifies correctly and the baseline does not, the largest gains first."""
     common = [one for one in sets if one.name in correct and one.name in baseline]
-    common.sort(key=lambda one: (not _is_shift(one.name), -(correct[one.name].mean() - baseline[one.name].mean())))
+    shifts = {one.name for one in common if evaluation.parse_metric(one.name).family == "shift"}
+    common.sort(key=lambda one: (one.name not in shifts, -(correct[one.name].mean() - baseline[one.name].mean())))
     chosen: list[tuple] = []
     used: dict[str, set[int]] = {}  # {kind of images: positions}
     known: set[str] = set()
     for one in common:
-        metric, gained = evaluation.parse_metric(one.name), np.flatnonzero((correct[one.name] & ~baseline[one.name])[:limit])
-        positions = used.setdefault(one.name if _is_shift(one.name) else "", set())
-        kind, most = metric.name or one.name, _GAINS_OF_SHIFT if _is_shift(one.name) else 1
+        gained = np.flatnonzero((correct[one.name] & ~baseline[one.name])[:limit])
+        positions = used.setdefault(one.name if one.name in shifts else "", set())
+        kind, most = evaluation.parse_metric(one.name).name or one.name, _GAINS_OF_SHIFT if one.name in shifts else 1
         for _ in range(most * (kind not in known)):
             new = [int(position) for position in gained if position not in positions]
             if new and len(chosen) < _GAINS:
@@ -257,14 +260,3 @@ def _choose(sets, correct, baseline, limit):
                 positions.add(chosen[-1][1])
                 known.add(kind)
     return chosen
-
-
-def _is_shift(name):
-    return evaluation.parse_metric(name).family == "shift"
-
-
-def _title(name):
-    metric = evaluation.parse_metric(name)
-    if metric.family == "shift":
-        return metric.name
-    return f"{metric.name.replace('_', ' ')} {metric.severity}" if metric.severity else name.upper()

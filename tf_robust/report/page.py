@@ -100,23 +100,20 @@ def write(
     charts = [*table_charts.of_table(table), *(figure for figure in figures if not isinstance(figure, tuple))]
     for chart in (*additions.charts, *charts):
         save_png(chart, os.path.join(folder, "figures"))
-    values = {
-        field: ", ".join(dict.fromkeys(_text(e.get(field)) for e in evaluations))
-        for field in ("data", "data_dir", "model", "split", "commit", "date")
-    }
-    differing = [field for field in values if field != "date" and len({e.get(field) for e in evaluations}) > 1]
-    notes = [*notes, *(f"The runs differ in {field}: {values[field]}." for field in differing), *evaluation_notes(evaluations)]
+    differing = [field for field in ("data", "data_dir", "model", "split", "commit") if len({e.get(field) for e in evaluations}) > 1]
+    warnings = [f"The runs differ in {field}: {_distinct(e.get(field) for e in evaluations)}." for field in differing]
+    notes = [*notes, *warnings, *evaluation_notes(evaluations)]
     packages = dict.fromkeys(name for e in evaluations for name in e.get("versions", {}))
-    versions = {name: ", ".join(dict.fromkeys(_text(e.get("versions", {}).get(name)) for e in evaluations)) for name in packages}
+    versions = {name: _distinct(e.get("versions", {}).get(name) for e in evaluations) for name in packages}
     seconds = sum(e.get("training", {}).get("seconds", 0) for e in evaluations)
     details = {
         "command": command,
         "commit": commit,
-        "data": values["data"],
-        "model": values["model"],
+        "data": _distinct(e.get("data") for e in evaluations),
+        "model": _distinct(e.get("model") for e in evaluations),
         "seeds": ", ".join(map(str, sorted({e["seed"] for e in evaluations}))),
         **({"training": f"{len(evaluations)} runs, {seconds / 60:.1f} minutes in all"} if seconds else {}),
-        "date": values["date"],
+        "date": _distinct(e.get("date") for e in evaluations),
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }
     images = [figure for figure in figures if isinstance(figure, tuple)]
@@ -143,8 +140,8 @@ def write(
     return table
 
 
-def _text(value: object) -> str:
-    return "unknown" if value is None else str(value)
+def _distinct(values: Iterable) -> str:
+    return ", ".join(dict.fromkeys("unknown" if value is None else str(value) for value in values))
 
 
 def to_html(

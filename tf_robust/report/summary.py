@@ -28,11 +28,12 @@ from tf_robust.report.tables import (
 _LISTED = 3  # metrics in a list
 _ROUNDING = 1e-9  # of a mean of many numbers
 _FEW_BINS = 5  # of the RMS calibration error
+_CHANGES = ("corruptions", "perturbations", "noise", "attacks", "Gaussian noise")  # of images, in the order of a note
 
 
 def summarize(table: Table) -> list[tuple[str, str]]:
     """Returns the summary as (label, numbers) of each line."""
-    return _compare(table) if len(table["order"]) > 1 else _describe(table, table["order"][0])
+    return _compare(table) if len(table["order"]) > 1 else _describe(table)
 
 
 def summary_lines(table: Table) -> list[str]:
@@ -95,8 +96,9 @@ def _compare(table: Table) -> list[tuple[str, str]]:
     return [*lines, _counts(table, shown, pairs, f"{text}{f', for {len(others)} models at once' * (len(others) > 1)}")]
 
 
-def _describe(table: Table, row: str) -> list[tuple[str, str]]:
+def _describe(table: Table) -> list[tuple[str, str]]:
     """Returns the lines of one model: clean accuracy, the metric of each kind of images, and the lowest of the corruptions."""
+    (row,) = table["order"]
     own = {entry["metric"]: entry for entry in table["rows"]}
     clean = next((entry for metric, entry in own.items() if _is_clean(metric)), None)
     kinds = {describe(metric).name: own[metric] for metric in kinds_of_robustness(table).values()}
@@ -112,17 +114,12 @@ def _describe(table: Table, row: str) -> list[tuple[str, str]]:
         lines = [(describe(clean["metric"]).name, f"{row} {_with_interval(clean)}")]
         for kind, entry in kinds.items():
             shown.append(entry)
-            one = _fall(table, entry, clean)
+            fall = table["falls"].get(entry["metric"])  # paired over images; else over seeds, or Newcombe's interval
+            low, high = (fall["low"], fall["high"]) if fall else separate_interval(entry, clean)
+            one = None if low is None or high is None else Interval(low, high, low > _ROUNDING or high < -_ROUNDING)
             text = _difference(entry["metric"], entry["mean"] - clean["mean"], one)
             lines.append((kind, f"{_with_interval(entry)}, {text} vs clean{_significance(one)}"))
     return [*lines, *_abstention(own), _counts(table, shown, [len(entry["seeds"]) for entry in shown], "95% intervals")]
-
-
-def _fall(table: Table, entry: Entry, clean: Entry) -> Interval | None:
-    """Returns the interval of the difference to clean images: paired over seeds or images, else Newcombe's."""
-    fall = table["falls"].get(entry["metric"])
-    low, high = (fall["low"], fall["high"]) if fall else separate_interval(entry, clean)
-    return None if low is None or high is None else Interval(low, high, low > _ROUNDING or high < -_ROUNDING)
 
 
 def _abstention(own: dict[str, Entry]) -> Iterable[tuple[str, str]]:
@@ -190,95 +187,69 @@ def evaluation_notes(evaluations: Sequence[Evaluation]) -> list[str]:
     if {evaluation.get("split") for evaluation in evaluations} == {"validation"}:
         notes.append("All values are those of validation images, on which settings are chosen, not of test images.")
     seeds: dict[str, set] = {}
-    for evaluation in evaluations:
-        seeds.setdefault(evaluation["row"], set()).add(evaluation["seed"])
-    if len({len(of_row) for of_row in seeds.values()}) > 1:
-        notes.append(f"Seeds: {', '.join(f'{row} {len(of_row)}' for row, of_row in seeds.items())}.")
     rows: dict[tuple[int, str], dict[str, None]] = {}
     for evaluation in evaluations:
-        for kind, notes_of in enumerate((_recorded, _sizes, _classes, _severities, _transfer, _adaptation, _certificates, _calibration)):
-            for text in notes_of(evaluation):
-                rows.setdefault((kind, text), {})[evaluation["row"]] = None
+        seeds.setdefault(evaluation["row"], set()).add(evaluation["seed"])
+        for note in _notes_of(evaluation):
+            rows.setdefault(note, {})[evaluation["row"]] = None
+    if len({len(of_row) for of_row in seeds.values()}) > 1:
+        notes.append(f"Seeds: {', '.join(f'{row} {len(of_row)}' for row, of_row in seeds.items())}.")
     notes += [f"{', '.join(names)}: {text}." for (_, text), names in sorted(rows.items(), key=lambda item: item[0][0])]
     timed = [one for one in evaluations if any(row["metric"] == "deployed/milliseconds" for row in one["rows"])]
     cpus = ", ".join(dict.fromkeys(one.get("cpu", "an unknown CPU") for one in timed))
     return [*notes, *([f"Latency: one image, one thread, median over calls, {cpus}."] if timed else [])]
 
 
-def _card(evaluation: Evaluation) -> dict:
-    return evaluation.get("card") or {}
-
-
-def _recorded(evaluation: Evaluation) -> Iterable[str]:
-    """What an evaluation left out, and warnings such as masked gradients."""
-    return evaluation.get("notes", ())
-
-
-def _sizes(evaluation: Evaluation) -> Iterator[str]:
-    """The size at which noise, corruptions or attacks were applied to images, where the model takes another size."""
-    card = _card(evaluation)
+def _notes_of(evaluation: Evaluation) -> Iterator[tuple[int, str]]:
+    """Yields (number of the kind, by which notes are sorted; text) of what the metrics of one evaluation depend on."""
+    card, measured = evaluation.get("card") or {}, {row["metric"]: row for row in evaluation["rows"]}
+    for text in evaluation.get("notes", ()):  # what it left out, and warnings such as masked gradients
+        yield 0, text
     sizes, fit = card.get("sizes"), card.get("data", {}).get("image_fit")
-    changes = {parse_metric(row["metric"]).entry.metric.change for row in evaluation["rows"]} - {"", "shifts"}
-    if sizes and changes and (fit or sizes["corrupted_at"] != sizes["model_input"]):
+    changes = {parse_metric(metric).entry.metric.change for metric in measured} - {"", "shifts"}
+    if sizes and changes and (fit or sizes["corrupted_at"] != sizes["model_input"]):  # the model takes another size
         applied, model_input = ("x".join(map(str, sizes[name])) for name in ("corrupted_at", "model_input"))
-        order = ("corruptions", "perturbations", "noise", "attacks", "Gaussian noise")
-        kinds = " and ".join(sorted(changes, key=order.index))
+        kinds = " and ".join(sorted(changes, key=_CHANGES.index))
         before = f", to which the image files were resized before ({fit})" if fit else ""
         after = ", and the images were resized to that after it" if applied != model_input else ""
         verb = "was" if kinds in ("noise", "Gaussian noise") else "were"
-        yield f"{kinds} {verb} applied at {applied} pixels{before}; the network takes {model_input}{after}"
-
-
-def _classes(evaluation: Evaluation) -> Iterator[str]:
-    """Sets of images on which only some of the model's classes compete."""
-    card = _card(evaluation)
+        yield 1, f"{kinds} {verb} applied at {applied} pixels{before}; the network takes {model_input}{after}"
     sets = {"": card.get("data", {}), **{f" (shift/{name})": part for name, part in card.get("shift", {}).items()}}
     for name, part in sets.items():
         if (mask := part.get("class_mask", "none")) != "none":
-            yield f"only {mask} of the model compete{name}; the other outputs are ignored"
-
-
-def _severities(evaluation: Evaluation) -> Iterator[str]:
-    if part := _card(evaluation).get("corruption_means"):
-        yield f"means over corruptions are of severity {', '.join(map(str, part['means_over_severities']))} alone"
-
-
-def _transfer(evaluation: Evaluation) -> Iterator[str]:
-    if any(parse_metric(row["metric"]).card_family == "robust_transfer" for row in evaluation["rows"]):
+            yield 2, f"only {mask} of the model compete{name}; the other outputs are ignored"
+    if part := card.get("corruption_means"):
+        yield 3, f"means over corruptions are of severity {', '.join(map(str, part['means_over_severities']))} alone"
+    if any(parse_metric(metric).card_family == "robust_transfer" for metric in measured):
         surrogate = evaluation.get("options", {}).get("surrogate", "another model")
         yield (
+            4,
             f"the transferred attacks (robust/transfer) were computed with the gradients of {surrogate}. "
-            "Their accuracies are not white-box: an attack with the model's own gradients, if it has any, may be stronger"
+            "Their accuracies are not white-box: an attack with the model's own gradients, if it has any, may be stronger",
         )
-
-
-def _adaptation(evaluation: Evaluation) -> Iterator[str]:
-    if part := _card(evaluation).get("adaptation"):
+    if part := card.get("adaptation"):
         yield (
+            5,
             "the model was adapted to the test images: its batch normalization used the statistics of batches of "
             f"{number_range(part['batch_sizes'])} images ({part['order']}, {part['classes_per_batch']:.1f} classes per batch on average, "
             f"the most frequent with {part['largest_class_fraction']:.2f} of the images). "
-            "The metrics adapted/... hold for such batches alone, not for single images"
+            "The metrics adapted/... hold for such batches alone, not for single images",
         )
-
-
-def _certificates(evaluation: Evaluation) -> Iterator[str]:
-    if part := _card(evaluation).get("certified"):
+    if part := card.get("certified"):
         largest = metrics.largest_radius(part["samples"], part["sigma"], part["alpha"])
         yield (
+            6,
             f"certified accuracy holds for the smoothed model with noise of standard deviation {part['sigma']:g} (smoothing_sigma), "
             f"with confidence {1 - part['alpha']:g} for each image, from {part['selection']:,} noisy copies that select the class and "
-            f"{part['samples']:,} that bound its probability; no l2 radius above {largest:.2f} can be certified with these"
+            f"{part['samples']:,} that bound its probability; no l2 radius above {largest:.2f} can be certified with these",
         )
-    if any(row["metric"] == "certified/abstained" and row["value"] == 1 for row in evaluation["rows"]):
-        yield ABSTAINS
-
-
-def _calibration(evaluation: Evaluation) -> Iterator[str]:
-    for row in evaluation["rows"]:
-        is_rms = str(parse_metric(row["metric"]).plain) == "calibration/rms"
-        if is_rms and (count := row.get("count") or _FEW_BINS * BIN_SIZE) < _FEW_BINS * BIN_SIZE:
+    if measured.get("certified/abstained", {}).get("value") == 1:
+        yield 6, ABSTAINS
+    for metric, row in measured.items():
+        count = row.get("count") or _FEW_BINS * BIN_SIZE
+        if str(parse_metric(metric).plain) == "calibration/rms" and count < _FEW_BINS * BIN_SIZE:
             yield (
+                7,
                 f"the RMS calibration error is that of bins of {BIN_SIZE} images. {count:,} images give {max(1, count // BIN_SIZE)}, "
-                "in which errors of different confidences cancel: it may be too low"
+                "in which errors of different confidences cancel: it may be too low",
             )
