@@ -24,7 +24,7 @@ import numpy as np
 from tf_robust import report
 from tf_robust.cli import commands
 from tf_robust.evaluation import recording
-from tf_robust.report import model_figures
+from tf_robust.report import comparison, images
 from tf_robust.runs.run import Run
 from tf_robust.training import loop
 
@@ -109,8 +109,8 @@ def quiet():
     """Suppresses output and charts in this process, and saves a checkpoint after every step."""
     sys.stdout = open(os.devnull, "w")
     loop.CHECKPOINT_SECONDS = -1.0
-    report.charts.of_table = model_figures.of_training = model_figures.of_data = model_figures.of_calibration = lambda *_: []
-    model_figures.draw_maps = lambda *_: None
+    report.charts.of_table = comparison.training_charts = comparison.data_figures = comparison.calibration_charts = lambda *_: []
+    images.draw_maps = lambda *_: None
 
 
 def json_of(path):

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 
-from tf_robust.integrations.tasks import call
+from tf_robust.integrations.launchers import call
 
 HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _STARTS = 3

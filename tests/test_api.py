@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 from tf_robust import api, metrics
 from tf_robust.cli import main as cli
 from tf_robust.evaluation import model_checks, shortfalls
-from tf_robust.report import baseline as baselines
+from tf_robust.report import comparison as comparisons
 from tf_robust.saved_models import loading
 from tf_robust.saved_models.interface import read_card
 
@@ -248,14 +248,14 @@ def test_a_significant_loss_against_a_baseline_is_named(scaled, tmp_path):
     results = {name: api.evaluate(model, **settings) for name, model in (("good", good), ("plain", plain))}
     measured = {name: {**result.evaluation, "measured_in": result.folder} for name, result in results.items()}
     difference = metrics.paired_difference(*(np.argmax(model(images), axis=1) == labels for model in (plain, good)))
-    losses = lambda one, other: shortfalls(baselines.not_worse(one, other))
+    losses = lambda one, other: shortfalls(comparisons.not_worse(one, other))
     (message,) = losses(measured["plain"], measured["good"])
     assert difference["high"] < 0 and f"clean is {results['plain'].values['clean']:.4f}, required not worse than" in message
     assert f": {difference['mean']:+.3f} [" in message
     assert losses(measured["good"], measured["plain"]) == losses(measured["good"], measured["good"]) == []
     (tmp_path / "evaluation.json").write_text("{}")
     with pytest.raises(FileNotFoundError, match="with the records per image, .* Not found: .*measured.jsonl"):
-        baselines.read_baseline(str(tmp_path / "evaluation.json"))
+        comparisons.read_baseline(str(tmp_path / "evaluation.json"))
 
 
 @pytest.fixture(scope="module")

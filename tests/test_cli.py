@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 from tf_robust import report
 from tf_robust.cli import command_line, commands
 from tf_robust.cli import main as cli
-from tf_robust.report import model_figures
+from tf_robust.report import comparison, images
 from tf_robust.runs import run, scheduler
 from tf_robust.runs import workdir as workdirs
 from tf_robust.training import loop
@@ -66,9 +66,9 @@ def copied(trained, tmp_path):
 
 def draw_little(monkeypatch):
     monkeypatch.setattr(report.charts, "of_table", lambda *_: [])
-    monkeypatch.setattr(model_figures, "of_training", lambda *_: [])
-    monkeypatch.setattr(model_figures, "of_data", lambda *_: [])
-    monkeypatch.setattr(model_figures, "draw_maps", lambda *_: None)
+    monkeypatch.setattr(comparison, "training_charts", lambda *_: [])
+    monkeypatch.setattr(comparison, "data_figures", lambda *_: [])
+    monkeypatch.setattr(images, "draw_maps", lambda *_: None)
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from tf_robust.cli import commands
 from tf_robust.cli.command_line import COMMANDS
 from tf_robust.corrupted_datasets import reader
 from tf_robust.data.augment import VIEWS
-from tf_robust.report import model_figures
+from tf_robust.report import comparison, images
 from tf_robust.training import loop
 
 VALUES = (
@@ -107,8 +107,8 @@ def quick(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(loop, "fit", began)  # after the first batch
     monkeypatch.setattr(report.charts, "of_table", lambda *_: [])
-    for name in ("of_training", "of_data", "draw_maps"):
-        monkeypatch.setattr(model_figures, name, lambda *_: [])
+    for module, name in ((comparison, "training_charts"), (comparison, "data_figures"), (images, "draw_maps")):
+        monkeypatch.setattr(module, name, lambda *_: [])
 
 
 def drawn_flag(draw):

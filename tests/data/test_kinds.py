@@ -38,7 +38,7 @@ def test_a_kind_of_a_user_is_known_to_the_api_help_and_checks(mine):
     assert "mine:FILE" in show.listing("data") and flags.data_of(path_of(mine)) == mine
     assert data.kinds.shift_name(mine) == "images"
     with pytest.raises(FileNotFoundError, match="images.mine"):
-        checks._check_data("data", mine.replace("images", "image"), "")
+        checks.check_data({"data": mine.replace("images", "image"), "data_dir": ""})
 
 
 @pytest.mark.parametrize("name", ["digits", "synthetic_digits"])

@@ -8,7 +8,7 @@ import tf_robust as tfr
 from tests.attacks.oracles import SHAPE, Linear, sample_images
 from tf_robust import data, evaluation, report
 from tf_robust.evaluation import smoothing
-from tf_robust.report import model_figures
+from tf_robust.report import comparison
 from tf_robust.utils.files import decoded
 
 SIGMA = 0.2
@@ -238,7 +238,7 @@ def test_models_without_gradients_are_certified_but_not_attacked_and_compared_pe
         _, values = per_image(plain.evaluation, name)
         assert values.mean() == pytest.approx(plain.values[name]) and len(values) == 40
     assert per_image(plain.evaluation, "certified/abstained") is None
-    (chart,) = model_figures.of_certified(
+    (chart,) = comparison.certified_charts(
         {"plain": evaluation.own_records(plain.evaluation, evaluation.read_records(f"{plain.folder}/measured.jsonl"))}
     )
     dots = {value["radius"]: value["accuracy"] for value in chart.data.values if value["kind"] == "PGD"}

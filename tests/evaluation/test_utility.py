@@ -7,9 +7,9 @@ import pytest
 import scipy.special
 import tensorflow as tf
 
-from tf_robust import data, evaluation, report
+from tf_robust import data, evaluation
 from tf_robust.data.corner_digits import CANVAS, CORNER_SIZE
-from tf_robust.report import model_figures
+from tf_robust.report import images as figures
 
 CONFIG = evaluation.EvalConfig(evaluations=("clean", "utility"))
 WEIGHTS = np.random.RandomState(0).normal(size=(CANVAS * CANVAS, 15)) * np.linspace(0.1, 2, 15)
@@ -74,9 +74,9 @@ def test_digits_without_images_or_utility_are_left_out():
 
 def test_the_numbers_of_figure_4_equal_the_metric(monkeypatch):
     source, captions_drawn = data.open_source("synthetic_digits", "test"), []
-    monkeypatch.setattr(report, "utility_by_class", lambda path, images, utilities, captions: captions_drawn.append(captions))
-    model_figures.draw_utility("folder", predict, source)
-    images, labels = evaluation.first_images(source, model_figures.UTILITY_IMAGES)
+    monkeypatch.setattr(figures, "utility_by_class", lambda path, images, utilities, captions: captions_drawn.append(captions))
+    figures.draw_utility("folder", predict, source)
+    images, labels = evaluation.first_images(source, figures.UTILITY_IMAGES)
     utilities = expected_utilities(images.astype(np.float64), labels)
     for digit, caption in enumerate(captions_drawn[0]):
         of_digit = utilities[labels % 10 == digit]

@@ -215,7 +215,7 @@ def test_a_run_in_bfloat16_is_deployed_in_float32(tmp_path, capsys):
 
 
 def test_required_bounds_hold_for_every_format(exported, tmp_path, monkeypatch):
-    monkeypatch.setattr(commands, "report", lambda *_: None)
+    monkeypatch.setattr(commands, "_report", lambda *_: None)
     arguments = ["evaluate", exported, "--formats=tflite", "--evaluations=clean", "--subset=30", f"--workdir={tmp_path}/out"]
     with pytest.raises(SystemExit, match="(?s)Requirements not met:\ntflite:\n  deployed/bytes is .*, required <= 1000"):
         main(*arguments, "--require=deployed/bytes<=1000")
@@ -351,5 +351,5 @@ def test_files_that_were_converted_already_are_refused_at_once(exported):
 def test_a_missing_package_is_named_with_its_extra(name, package, extra, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda module: None if module == package else find(module))
-    with pytest.raises(ValueError, match=rf"formats={name}. Not installed: {package}. Try: pip install 'tf_robust\[{extra}\]'"):
+    with pytest.raises(ValueError, match=rf"{package} for --formats={name}. Not installed. Try: pip install 'tf_robust\[{extra}\]'"):
         read_command(["export", "zoo:digits/lenet_augmix", f"--formats={name}"])

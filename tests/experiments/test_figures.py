@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_robust import evaluation, report
+from tf_robust import evaluation
 from tf_robust.data.sources import Shift
-from tf_robust.report import gains, model_figures
+from tf_robust.report import images as figures
 
 
 @pytest.fixture
 def drawn(monkeypatch):
     """The lines that would have been drawn."""
     found = []
-    monkeypatch.setattr(report, "captioned_images", lambda path, lines: found.append(lines) or path)
+    monkeypatch.setattr(figures, "captioned_images", lambda path, lines: found.append(lines) or path)
     return found
 
 
@@ -31,7 +31,7 @@ def test_worst_images_are_misclassified_at_the_most_severities(source, drawn, ev
     eval_config = evaluation.EvalConfig(evaluations=("clean", "corruptions"), corruption_constants="cifar")
     sets = [one for one in evaluation.evaluation_sets(test, None, eval_config) if one.name == "clean" or "/contrast/" in one.name]
     records = evaluation.records(brightest_third, [one for one in sets if one.name in evaluated or "/" in one.name], log=lambda _: None)
-    assert model_figures.draw_worst("folder", brightest_third, test, sets, records) == "folder/worst.png"
+    assert figures.draw_worst("folder", brightest_third, test, sets, records) == "folder/worst.png"
     ((name, sample_images, captions),) = drawn[0]
     batches = {one.name: next(iter(one.open())) for one in sets}
     said = {name: np.argmax(brightest_third(images), axis=1) for name, (images, _) in batches.items()}
@@ -53,7 +53,7 @@ def test_images_in_an_order_of_their_own_are_not_among_the_worst(source, drawn, 
     sets = evaluation.evaluation_sets(test, None, eval_config)
     records = evaluation.records(brightest_third, sets, log=lambda _: None)
     assert {record.get("order") for record in records} == {None, "other"}
-    assert model_figures.draw_worst("folder", brightest_third, test, sets, records) is None and not drawn
+    assert figures.draw_worst("folder", brightest_third, test, sets, records) is None and not drawn
 
 
 def test_maps_have_utility_and_sensitivity(source, drawn):
@@ -62,12 +62,12 @@ def test_maps_have_utility_and_sensitivity(source, drawn):
     def linear(images):
         return tf.reshape(images, [-1, 256]) @ weights
 
-    model_figures.draw_maps("folder", linear, source(60, split="test"))
+    figures.draw_maps("folder", linear, source(60, split="test"))
     _, (_, utilities, _), (_, sensitivities, _) = drawn[0]
     assert utilities.shape == sensitivities.shape == (12, 16, 16, 1)
     size = np.sqrt((weights**2).sum(axis=1)).reshape(16, 16)
     assert np.corrcoef(sensitivities[0].ravel(), size.ravel())[0, 1] > 0.9  # an estimate
-    assert model_figures.draw_maps("folder", lambda images: tf.stop_gradient(linear(images)), source(60, split="test")) is None
+    assert figures.draw_maps("folder", lambda images: tf.stop_gradient(linear(images)), source(60, split="test")) is None
 
 
 def test_gains_are_images_that_only_the_other_model_classifies_correctly(source, drawn, monkeypatch):
@@ -82,7 +82,7 @@ def test_gains_are_images_that_only_the_other_model_classifies_correctly(source,
     records = {
         row: evaluation.records(predict, sets, log=lambda _: None) for row, predict in (("plain", brightest_third), ("robust", robust))
     }
-    path, caption = gains.draw_gains("folder", test, sets, records, "plain", lambda: brightest_third)
+    path, caption = figures.draw_gains("folder", test, sets, records, "plain", lambda: brightest_third)
     assert path == "folder/gains.png" and "plain" in caption
     ((row, images, captions),) = drawn[0]
     assert row == "robust correct, plain wrong" and len(images) == len(captions) == len(
@@ -107,8 +107,8 @@ def test_gains_are_images_that_only_the_other_model_classifies_correctly(source,
         assert classes == f"{truth}, not {plain}" and truth != plain
         assert np.argmax(robust(image[None]), 1)[0] == labels[position]
     assert len(set(positions)) == len(positions) and max(positions) >= 25 > min(positions)  # of several batches
-    assert gains.draw_gains("folder", test, sets, {"plain": records["plain"]}, "plain", lambda: brightest_third) is None
-    assert gains.draw_gains("folder", test, sets, {**records, "robust": records["plain"]}, "plain", lambda: brightest_third) is None
+    assert figures.draw_gains("folder", test, sets, {"plain": records["plain"]}, "plain", lambda: brightest_third) is None
+    assert figures.draw_gains("folder", test, sets, {**records, "robust": records["plain"]}, "plain", lambda: brightest_third) is None
 
 
 def test_gains_show_up_to_four_images_of_a_shift_first(source, drawn, monkeypatch):
@@ -124,7 +124,7 @@ def test_gains_show_up_to_four_images_of_a_shift_first(source, drawn, monkeypatc
         return brightest_third(images) + tf.constant([0.2, 0.0, 0.0])
 
     records = {row: evaluation.records(p, sets, log=lambda _: None) for row, p in (("plain", brightest_third), ("robust", robust))}
-    gains.draw_gains("folder", test, sets, records, "plain", lambda: brightest_third)
+    figures.draw_gains("folder", test, sets, records, "plain", lambda: brightest_third)
     ((_, images, captions),) = drawn[0]
     titles = [text.split("\n")[0] for text in captions]
     (one,) = [one for one in sets if one.name == "shift/night"]

@@ -19,7 +19,7 @@ from tests.launchers_agree import evaluations
 from tests.ray_cluster import Cluster, free_port, kill
 from tf_robust.evaluation.recording import read_records
 from tf_robust.integrations import launchers
-from tf_robust.integrations.tasks import Outcome, call
+from tf_robust.integrations.launchers import Outcome, call
 from tf_robust.runs import scheduler
 from tf_robust.utils import environment
 from tf_robust.utils.files import read_json
@@ -139,7 +139,7 @@ def test_options_without_a_value_are_refused(text, tmp_path):
 
 
 def test_missing_clusters_and_unknown_options_are_named(tmp_path, monkeypatch):
-    pytest.importorskip("tf_robust.integrations.slurm_launcher")  # of the extra [slurm]
+    pytest.importorskip("submitit")  # of the extra [slurm]
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ConnectionError, match="Expected Slurm's commands.*cluster=local"):
         launchers.launcher_of("slurm", [], str(tmp_path))
@@ -237,13 +237,12 @@ def test_a_cluster_that_does_not_answer_is_named_at_once(tmp_path, monkeypatch):
 
 def test_the_death_of_the_commands_own_node_is_named(monkeypatch):
     ray = pytest.importorskip("ray")
-    from tf_robust.integrations.ray_launcher import RayLauncher
 
     def lost(handle):
         raise handle
 
     monkeypatch.setattr(ray, "get", lost)
-    launcher = RayLauncher.__new__(RayLauncher)
+    launcher = launchers.RayLauncher.__new__(launchers.RayLauncher)
     with pytest.raises(
         ConnectionError, match="Expected the Ray node of this command .* Received: it died, .* the same command, which resumes"
     ):
@@ -281,12 +280,12 @@ def submitit_error():
 @pytest.fixture
 def slurm(tmp_path):
     """A function: states of the jobs -> (launcher that submits them one after the other, the jobs)."""
-    module = pytest.importorskip("tf_robust.integrations.slurm_launcher")  # of the extra [slurm]
+    pytest.importorskip("submitit")  # of the extra [slurm]
     (tmp_path / "err").write_text(LOG_OF_TENSORFLOW)
 
     def of(*states):
         jobs = [Job(str(number), state, tmp_path) for number, state in enumerate(states)]
-        waiting, launcher = list(jobs), module.SlurmLauncher.__new__(module.SlurmLauncher)
+        waiting, launcher = list(jobs), launchers.SlurmLauncher.__new__(launchers.SlurmLauncher)
         launcher._executor = types.SimpleNamespace(submit=lambda *_: waiting.pop(0))
         return launcher, jobs
 
@@ -364,7 +363,7 @@ def test_resources_that_this_machine_lacks_are_refused(alone, tmp_path):
 
 @pytest.mark.slow
 def test_slurm_jobs_of_this_machine_write_the_files_of_one_process(table, tmp_path, capfd):
-    pytest.importorskip("tf_robust.integrations.slurm_launcher")  # of the extra [slurm]
+    pytest.importorskip("submitit")  # of the extra [slurm]
     here, jobs = str(tmp_path / "here"), str(tmp_path / "jobs")
     main("suite", table, "--seeds=0,1", f"--workdir={here}")
     main("suite", table, "--seeds=0,1", "--launcher=slurm", "--launcher_options=cluster=local,cpus_per_task=1", f"--workdir={jobs}")
@@ -377,7 +376,7 @@ MEASURED = ["evaluate", "zoo:digits/lenet_augmix", "--evaluations=clean,noise,co
 
 @pytest.mark.slow
 def test_jobs_share_the_sets_of_an_evaluation(tmp_path, capfd):
-    pytest.importorskip("tf_robust.integrations.slurm_launcher")  # of the extra [slurm]
+    pytest.importorskip("submitit")  # of the extra [slurm]
     here, jobs = str(tmp_path / "here"), str(tmp_path / "jobs")
     main(*MEASURED, f"--workdir={here}")
     main(*MEASURED, "--launcher=slurm", "--launcher_options=cluster=local,tasks=2", f"--workdir={jobs}")

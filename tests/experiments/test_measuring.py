@@ -6,7 +6,7 @@ import pytest
 
 from tests.command_line import main
 from tf_robust.evaluation import shortfalls
-from tf_robust.report import baseline as baselines
+from tf_robust.report import comparison
 from tf_robust.report.evaluated_model import EvaluatedModel
 
 
@@ -19,7 +19,7 @@ def evaluation(folder, values, **measuring_options):
 
 
 def losses(measured, baseline):
-    return shortfalls(baselines.not_worse(measured, baseline))
+    return shortfalls(comparison.not_worse(measured, baseline))
 
 
 def test_single_corruptions_are_compared_where_no_mean_was_measured(tmp_path):

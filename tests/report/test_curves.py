@@ -59,8 +59,6 @@ def test_curves_have_their_aurra_and_begin_at_the_lowest_response_rate():
 
 @both
 def test_bad_models_are_named(draw):
-    with pytest.raises(ValueError, match="at least one model .* Received: none"):
-        draw({})
     with pytest.raises(ValueError, match="Expected confidences"):
         draw({"bad": ([0.5, 2.0], [0, 1])})
 
@@ -70,8 +68,6 @@ def test_curves_of_distances_rise_by_one_image_a_distance():
     values = values_of(chart)  # of its only panel
     assert [(v["size"], v["misclassified"]) for v in values] == [(0.0, 0.25), (0.0, 0.25), (0.1, 0.5), (0.3, 0.75)]
     assert values[0]["median"] == pytest.approx(0.2)
-    with pytest.raises(ValueError, match="Received: none"):
-        report.attack_curves({})
 
 
 def test_curves_can_be_compared_in_panels_of_some_rows():
@@ -90,11 +86,9 @@ def test_the_certified_curve_is_the_fraction_of_images_with_at_least_a_radius():
     assert [(v["radius"], v["accuracy"]) for v in values if v["kind"] == "PGD"] == [(0.0, 0.8), (0.25, 0.4)]
 
 
-def test_many_radii_are_thinned_and_no_model_is_refused(tmp_path):
+def test_many_radii_are_thinned(tmp_path):
     chart = report.certified_curves({"ours": np.random.RandomState(0).rand(2000)}, {"ours": {0.0: 0.9}})
     assert len(values_of(chart)) == 302 and is_image(save_png(chart, str(tmp_path)))
-    with pytest.raises(ValueError, match="at least one model"):
-        report.certified_curves({}, {})
 
 
 def test_risk_is_the_error_of_the_most_confident(tmp_path):

@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 
 from tests.report.conftest import is_image
 from tf_robust.report import images as figures
@@ -16,12 +15,6 @@ def test_strip_scales_and_separates():
     assert (strip[:, 8] == 1).all()
 
 
-@pytest.mark.parametrize("images", [GRAY[0], GRAY[:0], GRAY[..., [0, 0]]])
-def test_strip_names_the_shape(images):
-    with pytest.raises(ValueError, match="Expected images .* Received shape"):
-        figures._strip(images)
-
-
 def test_lines_without_texts(tmp_path):
     path = str(tmp_path / "made" / "lines.png")
     assert figures.captioned_images(path, [("gray", GRAY, None), ("color", COLOR, None)]) == path and is_image(path)
@@ -36,8 +29,6 @@ def test_noise_samples(tmp_path):
 def test_utility_by_class(tmp_path):
     path = str(tmp_path / "utility.png")
     assert is_image(figures.utility_by_class(path, RANDOM.rand(10, 8, 8, 1), np.zeros((10, 8, 8, 1)), ["class"] * 10))
-    with pytest.raises(ValueError, match="one shape"):
-        figures.utility_by_class(path, GRAY, COLOR, ["class"] * 3)
 
 
 def test_texts_under_images_do_not_overlap(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ from tests.report.conftest import texts_of, values_of
 from tf_robust import report
 from tf_robust.data.source import ArraySource
 from tf_robust.evaluation import parse_metric, slice_values
-from tf_robust.report import charts, comparison, formatting, sections, tables
+from tf_robust.report import charts, comparison, sections, tables
 
 NAMES = ("car", "dog", "ship")
 AFTER = {"clean": 0.8, "apgd_ce": 0.5, "apgd_t": 0.4, "fab_t": 0.4, "square": 0.35}
@@ -20,11 +20,11 @@ def in_every_report(table, text):
 
 def test_best_cells_respect_direction_and_ties(evaluate):
     runs = [evaluate("xe", 0, {"un": 0.40001, "flips/mean": 0.1, "nun": 0.3}), evaluate("fcl", 0, {"un": 0.4, "flips/mean": 0.2})]
-    assert formatting.best_cells(tables.aggregate(runs)) == {("xe", "un"), ("fcl", "un"), ("xe", "flips/mean")}
+    assert sections.best_cells(tables.aggregate(runs)) == {("xe", "un"), ("fcl", "un"), ("xe", "flips/mean")}
 
 
 def test_an_end_near_zero_shows_its_sign():
-    interval = formatting.interval
+    interval = sections.interval
     assert interval(-0.033, -0.0004, "+") == "[-0.0330, -0.0004]" and interval(-0.00002, 0.5) == "[-0.00002, 0.50000]"
     assert interval(0.0, 0.25) == "[0.000, 0.250]" and interval(None, None) == ""
 

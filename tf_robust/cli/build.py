@@ -18,16 +18,7 @@ from tf_robust.utils.hyperparameters import arguments_of, parameters, text_of
 
 
 def build_runs(options: Options, row: str, shown_as: str = "") -> list[Run]:
-    """Returns a `Run` for each seed.
-
-    Args:
-        options: flags of a training.
-        row: name of the row.
-        shown_as: name of the row in tables; empty: `row`.
-
-    Raises:
-        ValueError: a value that its class refuses.
-    """
+    """Returns a `Run` for each seed, from the flags of a training. `shown_as`: name of the row in tables; empty: `row`."""
     seeds = options["seeds"]
     if not seeds or len(set(seeds)) != len(seeds):
         raise ValueError(f"Expected --seeds, each once. Received: {text_of(seeds) or 'none'}")
@@ -35,14 +26,9 @@ def build_runs(options: Options, row: str, shown_as: str = "") -> list[Run]:
     return [Run(config, row, seed, shown_as) for seed in seeds]
 
 
-def build_model(options: Options, row: str = "", shown_as: str = "") -> EvaluatedModel:
+def build_model(options: Options, row: str = "") -> EvaluatedModel:
     """Returns the model of `--saved_model`: a file, a SavedModel folder, or the workdir of a run, whose recorded flags hold unless they are
-    given.
-
-    Args:
-        options: flags of an evaluation.
-        row: its name in tables; empty: that of its file.
-        shown_as: the same, in tables.
+    given. `row`: its name in tables; empty: that of its file.
 
     Raises:
         ValueError: there is neither a path nor a run in --workdir, or the run has not ended.
@@ -76,7 +62,7 @@ def build_model(options: Options, row: str = "", shown_as: str = "") -> Evaluate
         int(text_of(seeds).split(",")[0]),
     )
     interface = ModelInterface(**arguments_of(ModelInterface, values))
-    return EvaluatedModel(path, data, shown_as or row or row_name(path), interface, "evaluation_split" in given, run, model_name)
+    return EvaluatedModel(path, data, row or row_name(path), interface, "evaluation_split" in given, run, model_name)
 
 
 def _recorded_config(values, path):
@@ -91,15 +77,7 @@ def _recorded_config(values, path):
 
 
 def read_rows(files: Mapping[str, str], overrides: Mapping[str, object]) -> dict[str, Options]:
-    """Returns the flags of the rows of a suite.
-
-    Args:
-        files: {row: path of its flagfile}.
-        overrides: {flag: value} of the command line, of which a row takes those that it has.
-
-    Raises:
-        ValueError: a flagfile is not valid.
-    """
+    """Returns the flags of the rows of a suite from {row: path of its flagfile}. A row takes those of the overrides that it has."""
     rows = {}
     for row, path in files.items():
         arguments = [f"--flagfile={path}"]
@@ -110,12 +88,7 @@ def read_rows(files: Mapping[str, str], overrides: Mapping[str, object]) -> dict
 
 
 def row_of(options: Options, argv: Sequence[str]) -> tuple[str, str, dict]:
-    """Returns workdir, row name and table of a single row: those of its flagfile, if it is one of a table.
-
-    Args:
-        options: flags of a training.
-        argv: the arguments from which they were parsed.
-    """
+    """Returns workdir, row name and table of a training: those of its flagfile, if it is one of a table."""
     row, table = options["method"], {"title": f"{options['method']} on {options['data']}"}
     name = f"{folder_name(options['data'])}-{folder_name(options['model'])}-{options['method']}"
     for path in (path for path in flagfiles_of(argv) if path.endswith(".flags")):

@@ -30,17 +30,12 @@ _PACKAGES = (
 )
 
 
-def near(word: str, known: Iterable[str]) -> list[str]:
-    """Returns the known names that are nearest to a word, the nearest first."""
-    return difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
-
-
 def unknown_command(word: str, known: Iterable[str]) -> ValueError:
     """Returns an error for the first positional argument, which is no command."""
     names = list(known)
     if advice := _command_for(word):
         return ValueError(f"Expected a command before {word!r}. Received: none. Try: tf-robust {advice}")
-    if nearest := near(word, names):
+    if nearest := _near(word, names):
         return ValueError(f"Unknown command {word!r}. Did you mean {' or '.join(map(repr, nearest))}? Try: tf-robust --help")
     if advice := _flag_for(word):
         return ValueError(f"Unrecognized argument {word!r}. Expected --flag=value. Try: {advice}")
@@ -53,101 +48,79 @@ def unexpected_argument(name: str, word: str) -> ValueError:
     return ValueError(f"Unrecognized argument {word!r}. Expected --flag=value after {name}. Try: {advice}")
 
 
-def is_flag_without_dashes(word: str) -> bool:
-    """Returns whether a positional argument looks like `data=digits`."""
-    return bool(re.match(r"\w+=", word)) and not os.path.exists(word)
-
-
 def check_data(options: Options) -> None:
-    """Checks the names of data sets.
-
-    Raises:
-        ValueError: an unknown name; the message has the nearest.
-        FileNotFoundError: there is no such file or folder.
-    """
+    """Raises ValueError for misspelled names of data sets, and FileNotFoundError for missing files and folders."""
     found = [(flag, name) for flag in ("shifts", "ood") for name in options.get(flag, ())]
     if options.get("target", "").startswith(SHIFT):
         found.append((f"target={SHIFT[:-1]}", shift_data(options["target"].removeprefix(SHIFT))))
     if "data" in options:
         found.append(("data", options["data"]))
     for flag, name in found:
-        _check_data(flag, name, options["data_dir"])
+        kind = kind_of(name)
+        if kind.has_path and not kind.class_folders:
+            _check_data_file(flag, name)
+        else:
+            _check_data_name(flag, name, options["data_dir"])
 
 
-def _check_data(flag, name, data_dir):
-    """Raises ValueError for a misspelled data set. Others may exist: TFDS looks them up."""
-    base, kind = re.split(r"[:/]", name, maxsplit=1)[0], kind_of(name)
-    if kind.has_path and not kind.class_folders:
-        return _check_data_file(flag, base, path_of(name))
-    folder = name.removeprefix("folder:")
-    near_folders = near(os.path.basename(folder), [entry for entry in _entries(os.path.dirname(folder)) if "." not in entry])
-    if near_folders and not os.path.isdir(os.path.expanduser(folder)) and (base == "folder" or base not in data_names()):
-        path = os.path.join(os.path.dirname(folder), near_folders[0])
+def _check_data_name(flag, name, data_dir):
+    """Raises an error for a misspelled folder or data set. Others may exist: TFDS looks them up."""
+    base, known = re.split(r"[:/]", name, maxsplit=1)[0], data_names()
+    parent, folder = os.path.split(name.removeprefix("folder:"))
+    nearest = _near(folder, [entry for entry in _entries(parent) if "." not in entry])
+    exists = os.path.isdir(os.path.expanduser(os.path.join(parent, folder)))
+    if nearest and not exists and (base == "folder" or base not in known):
+        path = os.path.join(parent, nearest[0])
         raise FileNotFoundError(f"Expected a data set, or a folder of images. Not found: {name}. Did you mean --{flag}=folder:{path}?")
-    known = data_names()
     if not name or base == "folder" or base in known or os.path.isdir(os.path.join(data_dir or "~/tensorflow_datasets", base)):
         return
-    if knows_all_data() and (nearest := near(base, known)):
+    if knows_all_data() and (nearest := _near(base, known)):
         raise ValueError(
             f"Unknown data set: {name!r}. Did you mean {' or '.join(map(repr, nearest))}? Try: tf-robust list data, or --{flag}=folder:DIR"
         )
 
 
-def _check_data_file(flag, key, path):
+def _check_data_file(flag, name):
     """Raises an error for a missing file, or a missing package for its kind."""
+    key, path = name.partition(":")[0], path_of(name)
     kind = DATA_KINDS[key]
-    if kind.package and importlib.util.find_spec(kind.package) is None:
-        raise ValueError(
-            f"Expected the package {kind.package} for --{flag}={key}:{path}. Not installed. Try: pip install 'tf_robust[{kind.package}]'"
-        )
-    if not kind.suffix or os.path.isfile(path):
-        return
-    nearest = near(os.path.basename(path), _entries(os.path.dirname(path)))
-    hint = f" Did you mean --{flag}={key}:{os.path.join(os.path.dirname(path), nearest[0])}?" if nearest else ""
-    raise FileNotFoundError(f"Expected a file for --{flag}={key}:FILE. Not found: {path}.{hint}")
+    if kind.package:
+        _check_package(kind.package, f"--{flag}={name}", f"'tf_robust[{kind.package}]'")
+    if kind.suffix and not os.path.isfile(path):
+        nearest = _nearest_path(path)
+        hint = f" Did you mean --{flag}={key}:{nearest}?" if nearest else ""
+        raise FileNotFoundError(f"Expected a file for --{flag}={key}:FILE. Not found: {path}.{hint}")
 
 
 def check_installed(options: Options) -> None:
-    """Checks that the optional packages that flags need are installed.
-
-    Raises:
-        ValueError: one is missing; the message has the command that installs it.
-    """
+    """Raises ValueError if an optional package that flags need is not installed, with the command that installs it."""
     for flag, value, module, requirement in _PACKAGES:
         given = options.get(flag)
-        if value in (given if isinstance(given, tuple) else [given]) and importlib.util.find_spec(module) is None:
-            option = f"--{flag}" if value is True else f"--{flag}={value}"
-            raise ValueError(f"Expected the package {module} for {option}. Not installed. Try: pip install {requirement}")
+        if value in (given if isinstance(given, tuple) else [given]):
+            _check_package(module, f"--{flag}" if value is True else f"--{flag}={value}", requirement)
+
+
+def _check_package(module, option, requirement):
+    if importlib.util.find_spec(module) is None:
+        raise ValueError(f"Expected the package {module} for {option}. Not installed. Try: pip install {requirement}")
 
 
 def check_formats(name: str, options: Options) -> None:
-    """Checks the formats of `export` and of an evaluation, and that their packages are installed.
-
-    Raises:
-        ValueError: an unknown format, a missing package, or a command without formats.
-    """
+    """Raises ValueError for an unknown format of `export` or an evaluation, a missing package, or a model that cannot be converted."""
     chosen = options.get("formats", ())
     if name == "export" and not chosen:
         raise ValueError(f"Expected --formats, of: {', '.join(formats.files())}. Received: none")
     for one in chosen:
         if one not in formats.files():
             raise unknown("value of --formats", one, formats.files())
-        extra, modules = formats.FORMATS[one].extra, formats.FORMATS[one].packages
-        if missing := [module for module in modules if importlib.util.find_spec(module) is None]:
-            raise ValueError(
-                f"Expected the packages {', '.join(modules)} for --formats={one}. Not installed: {', '.join(missing)}. "
-                f"Try: pip install 'tf_robust[{extra}]', or --formats without {one}"
-            )
+        for module in formats.FORMATS[one].packages:
+            _check_package(module, f"--formats={one}", f"'tf_robust[{formats.FORMATS[one].extra}]', or --formats without {one}")
     if chosen:
         formats.check_convertible(options["saved_model"])
 
 
-def check_launcher(name: str, options: Options) -> None:
-    """Checks that a command and its sweep engine can complete runs elsewhere, if --launcher or its options are given.
-
-    Raises:
-        ValueError: they cannot.
-    """
+def check_launcher(options: Options) -> None:
+    """Raises ValueError if a command or its sweep engine cannot complete runs by the launcher that was given."""
     launcher = options.get("launcher", "local")
     if launcher == "local":
         if options.get("launcher_options"):
@@ -165,21 +138,17 @@ def check_launcher(name: str, options: Options) -> None:
 
 
 def check_model(name: str, options: Options) -> None:
-    """Checks that the model of `evaluate` and `attack` exists, and that it is known on which data to evaluate it.
+    """Checks that the model of a command exists, and that it is known on which data to evaluate it.
 
-    Raises:
-        FileNotFoundError: there is no such file or folder.
-        ValueError: several runs, or no --data.
+    Raises FileNotFoundError if there is no such file or folder, and ValueError for several runs or without --data.
     """
     path = options["saved_model"]
     if is_url(path):
         return  # checked when it is fetched
     if not os.path.exists(path) and ":" not in path:  # else zoo:NAME, applications:NAME, keras_hub:PRESET or module:function
-        nearest = near(os.path.basename(path), _entries(os.path.dirname(path)))
-        hint = f" Did you mean {os.path.join(os.path.dirname(path), nearest[0])!r}?" if nearest else ""
         raise FileNotFoundError(
             f"Expected a model: a file *{', *'.join(formats.suffixes())}, a SavedModel folder (with saved_model.pb), zoo:NAME, "
-            f"applications:NAME, keras_hub:PRESET, module:function, or the workdir of a run. Not found: {path}.{hint}"
+            f"applications:NAME, keras_hub:PRESET, module:function, or the workdir of a run. Not found: {path}.{_hint(path)}"
         )
     if is_run(path):
         return
@@ -194,54 +163,32 @@ def check_model(name: str, options: Options) -> None:
 
 
 def check_surrogate(path: str) -> None:
-    """Checks that the model of --surrogate exists.
-
-    Raises:
-        FileNotFoundError: there is no such file or folder.
-    """
+    """Raises FileNotFoundError if the model of --surrogate does not exist."""
     if path and not os.path.exists(path) and ":" not in path:
-        nearest = near(os.path.basename(path), _entries(os.path.dirname(path)))
-        hint = f" Did you mean {os.path.join(os.path.dirname(path), nearest[0])!r}?" if nearest else ""
-        raise FileNotFoundError(f"Expected a model with gradients for --surrogate. Not found: {path}.{hint}")
+        raise FileNotFoundError(f"Expected a model with gradients for --surrogate. Not found: {path}.{_hint(path)}")
 
 
 def check_suite(folder: str) -> None:
-    """Checks that there is a suite in a folder, which may be relative to `FLAGS_HOME`.
-
-    Raises:
-        FileNotFoundError: there is none; the message has the nearest suite.
-    """
+    """Raises FileNotFoundError if a folder, which may be relative to `FLAGS_HOME`, is not a suite; the message has the nearest one."""
     if not folder or any(_is_suite(os.path.join(home, folder)) for home in ("", FLAGS_HOME)):
         return
     known = [os.path.relpath(path, FLAGS_HOME) for path, *_ in os.walk(os.path.join(FLAGS_HOME, "flags")) if _is_suite(path)]
-    nearest = near(folder.rstrip("/"), known)
+    nearest = _near(folder.rstrip("/"), known)
     advice = f"Did you mean {nearest[0]}?" if nearest else "Try: tf-robust list suites"
     raise FileNotFoundError(f"Expected a folder of .flags files. Not found: {folder}. {advice}")
 
 
-def _is_suite(folder):
-    return any(name.endswith(".flags") or name == "suite.json" for name in _entries(folder))
-
-
 def check_runs(patterns: Iterable[str]) -> None:
-    """Checks that patterns of workdirs match something.
-
-    Raises:
-        FileNotFoundError: one matches nothing.
-    """
+    """Raises FileNotFoundError for a pattern of workdirs that matches nothing."""
     for pattern in patterns:
         if not is_url(pattern) and not os.path.exists(pattern) and not glob.glob(pattern, recursive=True):
-            nearest = near(os.path.basename(pattern), _entries(os.path.dirname(pattern)))
-            hint = f" Did you mean {os.path.join(os.path.dirname(pattern), nearest[0])!r}?" if nearest else ""
-            raise FileNotFoundError(f"Expected workdirs with an evaluation.json. Received: {pattern!r}, which matches none.{hint}")
+            raise FileNotFoundError(
+                f"Expected workdirs with an evaluation.json. Received: {pattern!r}, which matches none.{_hint(pattern)}"
+            )
 
 
 def check_writable(options: Options) -> None:
-    """Checks that the folder of the results can be written, and leaves nothing in it.
-
-    Raises:
-        ValueError: it cannot.
-    """
+    """Raises ValueError if the folder of the results cannot be written; leaves nothing in it."""
     workdir, model = options["workdir"], options.get("saved_model", "")
     if is_url(workdir):
         return  # checked by `storage.copied`
@@ -262,14 +209,15 @@ def check_writable(options: Options) -> None:
 
 def _command_for(word):
     """The command that takes an existing file or folder; empty if none does."""
+    of_model = f"evaluate {word} --data=NAME"
     if not os.path.exists(word):
-        return f"evaluate {word} --data=NAME" if word.endswith(formats.suffixes()) else ""
+        return of_model if word.endswith(formats.suffixes()) else ""
     if word.endswith(".flags"):
         return f"train --flagfile={word}"
     if is_run(word):
         return f"evaluate {word}"
     if word.endswith(formats.suffixes()) or {"saved_model.pb", "saved_model"} & set(_entries(word)):
-        return f"evaluate {word} --data=NAME"
+        return of_model
     if _is_suite(word):
         return f"suite {word}"
     return f"train --data=folder:{word}" if os.path.isdir(word) else ""
@@ -279,7 +227,7 @@ def _flag_for(word):
     """The flag that a positional argument was probably meant for; empty if it is none."""
     name, separator, value = word.partition("=")
     if separator:
-        nearest = near(name, [*parameters(TrainConfig), *parameters(DataConfig), *parameters(EvalConfig)])
+        nearest = _near(name, [*parameters(TrainConfig), *parameters(DataConfig), *parameters(EvalConfig)])
         return f"--{nearest[0]}={value}" if nearest else ""
     if word.endswith(".flags"):
         return f"--flagfile={word}"
@@ -290,6 +238,27 @@ def _flag_for(word):
     with quiet.importing(()):
         from tf_robust import methods, models
     return f"--method={word}" if word in methods.METHODS else f"--model={word}" if word in models.MODELS else ""
+
+
+def _near(word, known):
+    """The known names that are nearest to a word, the nearest first."""
+    return difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
+
+
+def _nearest_path(path):
+    """The path in the same folder with the nearest name; empty if none is near."""
+    folder, name = os.path.split(path)
+    return next((os.path.join(folder, nearest) for nearest in _near(name, _entries(folder))), "")
+
+
+def _hint(path):
+    """The end of a message on a missing path: the nearest one in its folder."""
+    nearest = _nearest_path(path)
+    return f" Did you mean {nearest!r}?" if nearest else ""
+
+
+def _is_suite(folder):
+    return any(name.endswith(".flags") or name == "suite.json" for name in _entries(folder))
 
 
 def _entries(folder):

@@ -3,6 +3,7 @@
 import dataclasses
 import glob
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -80,7 +81,9 @@ _OWN = (
 OWN = {parameter.name: parameter for parameter in _OWN}
 _INTERFACE = ("input_range", "outputs", "signature", "input_size", "check_inputs", "trust")
 _RUN = (DataConfig, TrainConfig, EvalConfig)
-_MODEL = ("saved_model", "workdir", "seeds")
+_RUN_OWN = ("workdir", "seeds", "dry_run", "launcher", "launcher_options")
+_MODEL_OWN = ("saved_model", "workdir", "seeds")
+_EVALUATION_OWN = (*_MODEL_OWN, "require", "require_not_worse_than", "junit", "formats", "launcher", "launcher_options")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,15 +117,19 @@ class Command:
     def parameters(self, arguments: Sequence[str] = (), overridden: Sequence[str] = ()) -> dict[str, Parameter]:
         """Returns the parameters that are its flags.
 
-        Args:
-            arguments: of the command line, with the lines of flagfiles: they name the evaluations, the method and the augmentations.
-            overridden: the lines of the flagfiles, whose options of evaluations may be left without an effect by other arguments.
+        `arguments` of the command line, with the lines of flagfiles, name the evaluations, the method and the augmentations. `overridden`
+        are the lines of the flagfiles, whose options of evaluations may be left without an effect by other arguments.
         """
         found = {name: one for config in self.configs for name, one in parameters(config).items()}
         further = {**parameters(EvalConfig), **parameters(TrainConfig), **OWN}
         found |= {name: further[name] for name in self.own}
-        if TrainConfig in self.configs:
-            found |= _of_method(arguments)
+        if TrainConfig in self.configs:  # the default method has none
+            method = last_value(arguments, "method", TrainConfig.method)
+            chosen = [name for flag in ("augmentations", "views") for name in last_value(arguments, flag, "").split(",") if name]
+            if method != TrainConfig.method or chosen:
+                with quiet.importing(arguments):
+                    from tf_robust.runs.config import own_parameters
+                found |= own_parameters(method, tuple(chosen))
         for name, text in self.defaults.items():
             found[name] = dataclasses.replace(found[name], default=found[name].parse(text))
         unused = self.unused(arguments).keys() & self.unused(overridden or arguments).keys()
@@ -150,17 +157,6 @@ class Command:
         return unused
 
 
-def _of_method(arguments):
-    """The parameters of the method, augmentations and views that some arguments name; the default method has none."""
-    method = last_value(arguments, "method", TrainConfig.method)
-    chosen = [name for flag in ("augmentations", "views") for name in last_value(arguments, flag, "").split(",") if name]
-    if method == TrainConfig.method and not chosen:
-        return {}
-    with quiet.importing(arguments):
-        from tf_robust.runs.config import own_parameters
-    return own_parameters(method, tuple(chosen))
-
-
 _TRAINING = (
     *("data", "data_dir", "image_size", "validation_fraction", "model", "init_from", "method", "augmentations", "views", "epochs"),
     *("batch_size", "optimizer", "learning_rate", "evaluations", "tracker", "workdir", "seeds", "dry_run"),
@@ -171,7 +167,7 @@ _COMMANDS = (
         "train",
         "Trains, exports and evaluates a model, and writes a report. Run again, it resumes.",
         configs=_RUN,
-        own=("workdir", "seeds", "dry_run", "launcher", "launcher_options"),
+        own=_RUN_OWN,
         flags=_TRAINING,
         examples=(
             "train --data=cifar10 --model=resnet20 --method=fcl --augmentations=crop_flip",
@@ -185,21 +181,10 @@ _COMMANDS = (
         "MODEL",
         "saved_model",
         configs=(DataConfig, EvalConfig, ModelInterface),
-        own=_MODEL + ("require", "require_not_worse_than", "junit", "formats", "launcher", "launcher_options"),
+        own=_EVALUATION_OWN,
         flags=(
-            *_DATA,
-            "evaluations",
-            "shifts",
-            "groups",
-            *("calibrate", "abstain_accuracy", "conformal", "ood"),
-            "severities",
-            "corrupted_dir",
-            "attack_radii",
-            *_INTERFACE,
-            "require",
-            "require_not_worse_than",
-            "formats",
-            "workdir",
+            *(*_DATA, "evaluations", "shifts", "groups", "calibrate", "abstain_accuracy", "conformal", "ood", "severities"),
+            *("corrupted_dir", "attack_radii", *_INTERFACE, "require", "require_not_worse_than", "formats", "workdir"),
         ),
         examples=(
             "evaluate model.keras --data=cifar10 --evaluations=clean,corruptions",
@@ -221,7 +206,7 @@ _COMMANDS = (
         "MODEL",
         "saved_model",
         configs=(DataConfig, EvalConfig, ModelInterface),
-        own=_MODEL + ("require", "require_not_worse_than", "junit", "formats", "launcher", "launcher_options"),
+        own=_EVALUATION_OWN,
         flags=(*_DATA, "attack", "attack_radii", "attack_subset", "attack_queries", "surrogate", "evaluations", *_INTERFACE, "workdir"),
         examples=(
             "attack model.keras --data=cifar10 --attack=pgd --attack_radii=linf_8/255 --attack_subset=500",
@@ -235,7 +220,7 @@ _COMMANDS = (
         "MODEL",
         "saved_model",
         configs=(DataConfig, EvalConfig, HardenConfig, ModelInterface),
-        own=_MODEL,
+        own=_MODEL_OWN,
         flags=(
             *("data", "target", "budget", "max_clean_loss", "adapt", "attack_norm", "attack_radius", "workdir"),
             *("data_dir", "image_size", "image_fit", "data_range", "label_map", "classes", "validation_fraction"),
@@ -281,18 +266,9 @@ _COMMANDS = (
         "FOLDER",
         "suite",
         configs=_RUN,
-        own=("suite", "workdir", "seeds", "dry_run", "launcher", "launcher_options"),
+        own=("suite", *_RUN_OWN),
         flags=(
-            "seeds",
-            "data",
-            "data_dir",
-            "epochs",
-            "train_examples",
-            "evaluations",
-            "subset",
-            "launcher",
-            "tracker",
-            "workdir",
+            *("seeds", "data", "data_dir", "epochs", "train_examples", "evaluations", "subset", "launcher", "tracker", "workdir"),
             "dry_run",
         ),
         examples=("suite flags/fcl/table1 --data_dir=DIR --seeds=0,1,2", "list suites"),
@@ -303,18 +279,7 @@ _COMMANDS = (
         "GRID",
         "sweep",
         configs=_RUN,
-        own=(
-            "sweep",
-            "sweep_metric",
-            "sweep_engine",
-            "sweep_storage",
-            "trials",
-            "workdir",
-            "seeds",
-            "dry_run",
-            "launcher",
-            "launcher_options",
-        ),
+        own=("sweep", "sweep_metric", "sweep_engine", "sweep_storage", "trials", *_RUN_OWN),
         flags=("sweep_metric", "sweep_engine", "trials", *_TRAINING),
         examples=(
             "sweep 'fcl_k=128,256;fcl_sigma=0.1,0.5' --method=fcl --sweep_metric=un",
@@ -349,7 +314,7 @@ _COMMANDS = (
 )
 COMMANDS = {command.name: command for command in _COMMANDS}
 QUICK_START = "flags/quickstart"
-QUICK_START_FLAGS = {"workdir", "seeds"}  # with these alone it is still the quick start
+_QUICK_START_FLAGS = {"workdir", "seeds"}  # with these alone it is still the quick start
 _OF_MODELS = ("evaluate", "attack", "harden", "export")
 _TRAIN_ONLY = ("none",)
 
@@ -364,8 +329,7 @@ def command(*arguments: str) -> str:
 def read_command(argv: Sequence[str]) -> tuple[Command, Options]:
     """Reads a command line, and returns its command and flags. Without any it is the quick start, with flags alone `train`.
 
-    Args:
-        argv: arguments of the command line. Flags stand before or after positional arguments.
+    Flags stand before or after positional arguments.
 
     Raises:
         ValueError: an unknown command, flag or value, or arguments that the command does not take.
@@ -377,9 +341,9 @@ def read_command(argv: Sequence[str]) -> tuple[Command, Options]:
     folder, lines = "".join(words[1:2]) or last_value(argv, chosen.sets, ""), expanded(argv)
     if chosen.name in _OF_MODELS:
         lines = [*_recorded(folder or last_value(argv, "workdir", ""), chosen, lines), *lines]
-    found = suite_parameters(folder, argv) if chosen.name == "suite" else chosen.parameters(lines, _lines_of(flagfiles_of(argv)))
+    found = _suite_parameters(folder, argv) if chosen.name == "suite" else chosen.parameters(lines, _lines_of(flagfiles_of(argv)))
     options, words = parse(found, argv, positional=True, owner_of=lambda flag: _owner_of(flag, chosen, lines))
-    if not words and options.given.keys() <= QUICK_START_FLAGS:
+    if not words and options.given.keys() <= _QUICK_START_FLAGS:
         return COMMANDS["suite"], parse(COMMANDS["suite"].parameters(), [*argv, f"--suite={QUICK_START}"])[0]
     options = _with_arguments(options, chosen, words[1:])
     if "evaluations" in chosen.defaults:  # rather than those that a run recorded
@@ -412,20 +376,10 @@ def positional_arguments(argv: Sequence[str]) -> list[str]:
     return found
 
 
-def suite_parameters(folder: str, argv: Sequence[str]) -> dict[str, Parameter]:
-    """Returns the flags of a suite: those of all its rows.
-
-    Args:
-        folder: of its flagfiles, which may be relative to `FLAGS_HOME`.
-        argv: further arguments, which override those of the rows.
-
-    Raises:
-        ValueError: a flagfile that cannot be read.
-    """
-    files = [
-        file for home in ("", FLAGS_HOME) for file in sorted(glob.glob(os.path.join(glob.escape(os.path.join(home, folder)), "*.flags")))
-    ]
-    given = expanded(argv)
+def _suite_parameters(folder, argv):
+    """The flags of a suite in a folder, which may be relative to `FLAGS_HOME`: those of all its rows; arguments override those of rows."""
+    paths = [os.path.join(glob.escape(os.path.join(home, folder)), "*.flags") for home in ("", FLAGS_HOME)]
+    files, given = [file for path in paths for file in sorted(glob.glob(path))], expanded(argv)
     found = {name: one for name, one in COMMANDS["suite"].parameters(given).items() if not files or name not in parameters(EvalConfig)}
     for file in files:
         found = {**row_parameters(_lines_of([file]), given), **found}
@@ -440,9 +394,7 @@ def _lines_of(files):
 def row_parameters(lines: Sequence[str], overrides: Sequence[str]) -> dict[str, Parameter]:
     """Returns the flags of a row of a suite, which trains a model or evaluates one (--saved_model).
 
-    Args:
-        lines: of its flagfile, expanded.
-        overrides: further arguments, expanded, of which a row takes those that it has.
+    `lines` of its flagfile and `overrides`, further arguments of which a row takes those that it has, are expanded.
     """
     evaluates = bool(last_value(lines, "saved_model", ""))
     return COMMANDS["evaluate" if evaluates else "train"].parameters([*lines, *overrides], lines)
@@ -457,7 +409,7 @@ _BOOLEANS = {
 
 
 def _owner_of(flag, chosen, arguments):
-    """The evaluations, commands, methods or views that have a flag; empty if none has."""
+    """The evaluations, commands, methods or views that have a flag, for a message; empty if none has."""
     if EvalConfig in chosen.configs and (owners := chosen.unused(arguments).get(flag) or unused_options(()).get(flag)):
         return " or ".join(f"--{owner}" for owner in owners)
     commands = [f"tf-robust {name}" for name, one in COMMANDS.items() if flag in {**one.parameters(), **one.unused()}]
@@ -476,7 +428,8 @@ def trains_only(options: Options) -> bool:
 def _with_arguments(options, chosen, words):
     """Options with the values of positional arguments."""
     for word in words:
-        if not chosen.argument or (chosen.name != "sweep" and checks.is_flag_without_dashes(word)):
+        is_flag = re.match(r"\w+=", word) and not os.path.exists(word)  # without dashes
+        if not chosen.argument or (chosen.name != "sweep" and is_flag):
             raise checks.unexpected_argument(chosen.name, word)
     if not words:
         return options
@@ -487,12 +440,9 @@ def _with_arguments(options, chosen, words):
             f"Expected {chosen.argument.strip('[]')} once. Received: {words[0]} and --{chosen.sets}={options[chosen.sets]}. "
             f"Try: leave out --{chosen.sets}"
         )
-    value = data_of(words[0]) if chosen.sets == "data" else words[0]
-    return options.changed({chosen.sets: (*options["runs"], *words) if chosen.several else _own(chosen.sets).parse(value)})
-
-
-def _own(name):
-    return OWN[name] if name in OWN else parameters(DataConfig)[name]
+    if chosen.several:
+        return options.changed({chosen.sets: (*options[chosen.sets], *words)})
+    return options.changed({chosen.sets: data_of(words[0]) if chosen.sets == "data" else OWN[chosen.sets].parse(words[0])})
 
 
 def _check(options, chosen):
@@ -510,7 +460,7 @@ def _check(options, chosen):
         checks.check_data(options)
         checks.check_installed(options)
         checks.check_formats(name, options)
-        checks.check_launcher(name, options)
+        checks.check_launcher(options)
     if name in _OF_MODELS and options["saved_model"]:
         checks.check_model(name, options)
     if name in _OF_MODELS and not options["saved_model"] and not options["workdir"]:
@@ -518,6 +468,6 @@ def _check(options, chosen):
     checks.check_surrogate(options.get("surrogate", ""))
     checks.check_suite(options.get("suite", ""))
     checks.check_runs(options.get("runs", ()))
-    for flag, placeholder in (("suite", "flags/fcl/table1"), ("sweep", "'epochs=5,10'"), ("runs", "'runs/*'")):
-        if COMMANDS[name].sets == flag and not options[flag]:
-            raise ValueError(f"Expected {COMMANDS[name].argument}. Received: none. Try: tf-robust {name} {placeholder}")
+    example = {"suite": "flags/fcl/table1", "sweep": "'epochs=5,10'", "runs": "'runs/*'"}.get(chosen.sets)
+    if example and not options[chosen.sets]:
+        raise ValueError(f"Expected {chosen.argument}. Received: none. Try: tf-robust {name} {example}")

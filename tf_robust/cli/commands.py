@@ -1,24 +1,24 @@
-"""The commands: each is a function of its flags and of the arguments from which they were parsed."""
+"""The commands: each is a function of its flags and of the arguments from which they were parsed. Prints tables and next commands."""
 
 import contextlib
 import functools
 import os
+import shlex
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 from absl import logging
 
 from tf_robust import corrupted_datasets, evaluation
-from tf_robust.cli import checks, reporting
+from tf_robust.cli import checks
 from tf_robust.cli.build import build_model, build_runs, read_rows, row_of
 from tf_robust.cli.command_line import COMMANDS as TABLE
 from tf_robust.cli.command_line import command, read_command, trains_only
 from tf_robust.cli.flags import FLAGS_HOME, Options, arguments_of, expanded, last_value
-from tf_robust.cli.reporting import DATA_FLAGS, LOCATION_FLAGS, complete_and_report, flags_of, print_commands, report
-from tf_robust.configs import DataConfig
+from tf_robust.configs import PATH_FLAGS, DataConfig
 from tf_robust.data import pipeline
 from tf_robust.evaluation.evaluation_data import EvaluationData, with_default_split
 from tf_robust.export import exporter
@@ -27,13 +27,14 @@ from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.result import HARDENED
 from tf_robust.hardening.trainable import check_format
 from tf_robust.integrations import storage, tracking
-from tf_robust.integrations.launchers import launcher_of
-from tf_robust.report import baseline, comparison
+from tf_robust.integrations.launchers import Launcher, launcher_of
+from tf_robust.report import comparison
 from tf_robust.report.chart import save_png
 from tf_robust.report.evaluated_model import EvaluatedModel
 from tf_robust.runs import dry_run, scheduler
 from tf_robust.runs import suite as suites
 from tf_robust.runs.config import run_parameters
+from tf_robust.runs.run import Run
 from tf_robust.runs.sweep import Sweep, axes_of, best, grid, name_of
 from tf_robust.runs.workdir import folder_name, row_name, with_distinct_rows
 from tf_robust.saved_models.formats import files
@@ -51,6 +52,12 @@ _OF_COMMAND = (
     *("launcher", "launcher_options", "dry_run"),
 )  # flags that say nothing on a run itself
 _STORES = ("train", "suite", "sweep", "evaluate", "attack", "report")  # commands whose results may go to an object store
+_DATA_FLAGS = (
+    *("data", "data_range", "data_dir", "download", "label_map", "label_set", "classes", "image_size", "image_fit"),
+    *("validation_fraction", "evaluation_split", "subset"),
+)  # on which the evaluated images and labels depend
+_LOCATION_FLAGS = tuple(name for name in PATH_FLAGS if name != "data_service")  # not in the flags.txt of a workdir
+_LISTED = 6  # models after a report
 
 
 def train(options: Options, argv: Sequence[str]) -> None:
@@ -62,22 +69,21 @@ def train(options: Options, argv: Sequence[str]) -> None:
     runs = build_runs(options, row, table.get("shown_as", {}).get(row, ""))
     if options["dry_run"]:
         return dry_run.print_costs(runs)
-    launcher = launcher_of(options["launcher"], options["launcher_options"], workdir)
+    launcher = _launcher(options, workdir)
 
     def folder_of(run):
         return os.path.join(workdir, f"seed_{run.seed}") if len(runs) > 1 else workdir
 
     if not only:
-        return complete_and_report(workdir, runs, folder_of, table, argv, launcher)
+        return _complete_and_report(workdir, runs, folder_of, table, argv, launcher)
     for run in runs:
         run.evaluates = False
     _, failures = scheduler.run_all(runs, folder_of, launcher)
     for run in runs:
         if run.chief and os.path.isdir(model := os.path.join(folder_of(run), "saved_model")):
             print(f"Model:   {model}")
-            print_commands({"evaluate it": command("evaluate", folder_of(run), *flags_of(run, LOCATION_FLAGS))})
-    if failures:
-        raise RunFailed("\n".join([f"{len(failures)} of {len(runs)} runs failed.", *failures]))
+            _print_commands({"evaluate it": command("evaluate", folder_of(run), *_location_flags(run))})
+    _raise_failures(failures, runs)
 
 
 def suite(options: Options, argv: Sequence[str]) -> None:
@@ -104,9 +110,9 @@ def suite(options: Options, argv: Sequence[str]) -> None:
             raise ValueError(
                 f"Expected a suite that trains its rows with --dry_run. Received: {options['suite']}, whose rows evaluate existing models"
             )
-        models = {row: functools.partial(build_model, of_row, row, shown_as.get(row, "")) for row, of_row in rows.items()}
+        models = {row: functools.partial(build_model, of_row, shown_as.get(row, row)) for row, of_row in rows.items()}
         evaluations, failures = suites.evaluate_models(models, workdir)
-        report(workdir, evaluations, None, {**table, "notes": [*table.get("notes", ()), *failures]}, {}, argv)
+        _report(workdir, evaluations, None, {**table, "notes": [*table.get("notes", ()), *failures]}, {}, argv)
         return exit_with(FAILED, "\n".join(["Rows failed:", *failures])) if failures else None
     runs = []
     for row, of_row in rows.items():
@@ -117,8 +123,8 @@ def suite(options: Options, argv: Sequence[str]) -> None:
     if options["dry_run"]:
         return dry_run.print_costs(runs)
     runs.sort(key=lambda run: run.seed)  # all rows of a seed before the next seed: an incomplete table is balanced
-    launcher = launcher_of(options["launcher"], options["launcher_options"], workdir)
-    complete_and_report(workdir, runs, lambda run: os.path.join(workdir, run.row, f"seed_{run.seed}"), table, argv, launcher)
+    launcher = _launcher(options, workdir)
+    _complete_and_report(workdir, runs, lambda run: os.path.join(workdir, run.row, f"seed_{run.seed}"), table, argv, launcher)
 
 
 def sweep(options: Options, argv: Sequence[str]) -> None:
@@ -143,17 +149,16 @@ def sweep(options: Options, argv: Sequence[str]) -> None:
 
         points, evaluations, notes = sample(of_axes, options["trials"], options["sweep_storage"], options["seeds"])
     else:
-        launcher = launcher_of(options["launcher"], options["launcher_options"], workdir)
-        evaluations, notes = scheduler.run_all(runs, of_axes.folder_of, launcher)
+        evaluations, notes = scheduler.run_all(runs, of_axes.folder_of, _launcher(options, workdir))
         points = grid(axes)
     if not evaluations:
         raise RunFailed("\n".join(["All runs failed.", *notes]))
-    report(workdir, evaluations, runs[0].data(), {"title": f"{table['title']}: {options['sweep']}", "notes": notes}, {}, argv)
+    _report(workdir, evaluations, runs[0].data(), {"title": f"{table['title']}: {options['sweep']}", "notes": notes}, {}, argv)
     rows, message = best(evaluations, metrics)
     points = [point for point in points if name_of(point) in rows]
     given = {name: text_of(value) for name, value in options.given.items() if name not in (*_OF_COMMAND, *points[0])}
     with_seeds = {**given, **points[0], "seeds": "0,1,2", "workdir": f"{workdir}/chosen"}
-    report(
+    _report(
         os.path.join(workdir, "test"),
         of_axes.test(points),
         None,
@@ -162,14 +167,88 @@ def sweep(options: Options, argv: Sequence[str]) -> None:
         argv,
     )
     print("\n".join([message, *(notes if sampled else ())]))
-    if notes and not sampled:
-        raise RunFailed("\n".join([f"{len(notes)} of {len(runs)} runs failed.", *notes]))
+    if not sampled:
+        _raise_failures(notes, runs)
+
+
+def _launcher(options: Options, workdir: str) -> Launcher | None:
+    return launcher_of(options["launcher"], options["launcher_options"], workdir)
+
+
+def _raise_failures(failures: Sequence[str], runs: Sequence[Run]) -> None:
+    if failures:
+        raise RunFailed("\n".join([f"{len(failures)} of {len(runs)} runs failed.", *failures]))
+
+
+def _location_flags(run: Run) -> list[str]:
+    """Returns arguments for the paths of a run that differ from their defaults."""
+    values = {**vars(run.config.evaluation), **vars(run.config.data), **vars(run.config.train)}
+    defaults = run.config.parameters
+    return [f"--{name}={text_of(values[name])}" for name in _LOCATION_FLAGS if name in defaults and values[name] != defaults[name].default]
+
+
+def _complete_and_report(
+    workdir: str, runs: Sequence[Run], folder_of: Callable[[Run], str], table: Mapping, argv: Sequence[str], launcher: Launcher | None
+) -> None:
+    """Completes the runs of a table and reports on them; the report is written again when some are complete.
+
+    Raises:
+        RunFailed: the message names all failures. The other runs are reported first.
+    """
+
+    def show(complete: Sequence[dict]) -> None:
+        notes = [*table.get("notes", ()), f"{len(complete)} of {len(runs)} runs are complete. Reload this page when others are."]
+        comparison.write_report(workdir, complete, title=table["title"], command=command(*argv), suite={**table, "notes": notes})
+
+    evaluations, failures = scheduler.run_all(runs, folder_of, launcher, show)
+    if not runs[0].chief:
+        print("Done. The chief worker writes checkpoints and runs the evaluation.")
+    if evaluations:
+        first_workdir = os.path.dirname(evaluations[0]["saved_model"])
+        more = command("evaluate", first_workdir, *_location_flags(runs[0]), "--evaluations=clean,corruptions,adversarial")
+        next_commands = {"evaluate more of a model": more, "see the training": shlex.join(["tensorboard", f"--logdir={workdir}"])}
+        noted = {**table, "notes": [*table.get("notes", ()), *failures]}
+        _report(workdir, evaluations, runs[0].data(), noted, next_commands, argv)
+        with tracking.tracked(runs[0].config.train.tracker, workdir, f"report of {table['title']}", "reports", {}) as tracked:
+            tracked.files("report", workdir, ("report.html", "report.md", "results.json", "figures"))
+    _raise_failures(failures, runs)
+
+
+def _report(
+    workdir: str,
+    evaluations: Sequence[dict],
+    data: EvaluationData | None,
+    table: Mapping,
+    next_commands: Mapping[str, str],
+    argv: Sequence[str],
+) -> None:
+    """Writes and prints a report, its summary last.
+
+    `data` provides images for the figures; `table` has "title" and optional fields of `suite.json`; `next_commands`: {purpose: command}.
+    """
+    written = comparison.write_report(workdir, evaluations, title=table["title"], command=command(*argv), data=data, suite=table)
+    comparison.print_table(written, evaluations)
+    print(f"Report:  {os.path.join(workdir, 'report.html')}  (also report.md, results.json)")
+    print(f"Figures: {os.path.join(workdir, 'figures')}{os.sep}")
+    present = [one for one in evaluations if os.path.exists(one["saved_model"])]  # records may be copied without it
+    for one in present[:_LISTED]:
+        print(f"Model:   {one['saved_model']}  ({one['row']}, seed {one['seed']})")
+    if len(present) > _LISTED:
+        print(f"         and {len(present) - _LISTED} more")
+    _print_commands(next_commands)
+    comparison.print_summary(written)
+
+
+def _print_commands(commands: Mapping[str, str]) -> None:
+    """Prints the next commands, {purpose: command}, each command on a line of its own."""
+    for number, (purpose, line) in enumerate(commands.items()):
+        print(f"{'' if number else 'Next:':<9}{purpose}:\n           {line}")
 
 
 def evaluate(options: Options, argv: Sequence[str]) -> None:
     """Evaluates a model on data, or the model of a run on its data. Ends the process if requirements are not met."""
     requirements = evaluation.parse_requirements(options["require"])
-    before = baseline.read_baseline(options["require_not_worse_than"]) if options["require_not_worse_than"] else None
+    before = comparison.read_baseline(options["require_not_worse_than"]) if options["require_not_worse_than"] else None
     if options["junit"] and not requirements and not before:
         raise ValueError("Expected --require or --require_not_worse_than with --junit, whose outcomes it has. Received: neither")
     model = build_model(options)
@@ -179,7 +258,7 @@ def evaluate(options: Options, argv: Sequence[str]) -> None:
         try:
             evaluation.check_requirements(requirements, config, model.data.config.label_fraction, deployed)
             if before:
-                mains = baseline.main_metrics(before)
+                mains = comparison.main_metrics(before)
                 evaluation.check_metrics(mains, config, "--require_not_worse_than", model.data.config.label_fraction)
         except ValueError as error:
             raise ValueError(f"{name}: {error}" if name else str(error)) from error
@@ -188,7 +267,7 @@ def evaluate(options: Options, argv: Sequence[str]) -> None:
     if not requirements and not before:
         return
     outcomes = {
-        one["measured_in"]: evaluation.outcomes(one["rows"], requirements) + (baseline.not_worse(one, before) if before else [])
+        one["measured_in"]: evaluation.outcomes(one["rows"], requirements) + (comparison.not_worse(one, before) if before else [])
         for one in evaluated
     }
     for folder, of_model in outcomes.items():
@@ -209,9 +288,11 @@ def _evaluate(model, options, argv, check):
     check("", config, deployed=False)
     path = os.path.join(folder, "evaluation.json")
     earlier = read_json(path) if os.path.exists(path) else {}
-    if model.run:
-        _copy_records(model.run, folder)
-    if launcher := launcher_of(options["launcher"], options["launcher_options"], folder):
+    of_run, own = (os.path.join(place, "measured.jsonl") for place in (model.run, folder))
+    if model.run and os.path.exists(of_run) and not os.path.exists(own):  # the same sets are measured only once
+        os.makedirs(folder, exist_ok=True)
+        shutil.copyfile(of_run, own)
+    if launcher := _launcher(options, folder):
         scheduler.share(launcher, functools.partial(_evaluate_sets, arguments_of(options), folder), folder)
     done = model.evaluate(folder)
     replaced = {"another model": "model_digest", "other flags": "options"}
@@ -224,7 +305,7 @@ def _evaluate(model, options, argv, check):
     found = {**done.content, "measured_in": folder}
     siblings = os.path.join(os.path.dirname(os.path.normpath(folder)) or ".", "*")
     title = f"{model.path} on {model.data.config.data}"
-    report(folder, [found], done.data, {"title": title}, {"compare it with the others in its folder": command("report", siblings)}, argv)
+    _report(folder, [found], done.data, {"title": title}, {"compare it with the others in its folder": command("report", siblings)}, argv)
     if config.per_image:
         print(f"Results of each image: {os.path.join(folder, evaluation.PER_IMAGE)}{os.sep}")
     return found
@@ -236,16 +317,12 @@ def _evaluate_formats(model, options, argv, check):
     found = exporter.evaluate_formats(model, options["formats"], folder, attack_chosen="attack" in options.given, check=check)
     table = {"title": f"{model.path} on {model.data.config.data}, by format", "baseline": found[0]["row"]}
     beside = command("report", *(one["measured_in"] for one in found), "DIR", f"--baseline={table['baseline']}")
-    report(folder, found, None, table, {"put another evaluation of the model, in DIR, on the same page": beside}, argv)
+    _report(folder, found, None, table, {"put another evaluation of the model, in DIR, on the same page": beside}, argv)
     return found
 
 
 def _folder_of(model: EvaluatedModel, options: Options) -> str:
-    """Returns the folder of the evaluation of a model.
-
-    Raises:
-        ValueError: --workdir holds a run.
-    """
+    """Returns the folder of the evaluation of a model, which holds no run."""
     if model.run and (not options["workdir"] or not options["saved_model"]):
         return os.path.join(model.run, "measured")
     others = {*model.data.eval_config.evaluations} - {"clean"}
@@ -258,14 +335,6 @@ def _folder_of(model: EvaluatedModel, options: Options) -> str:
             f"Try: tf-robust evaluate {folder} to evaluate the run's own model, or --workdir={folder}/measured"
         )
     return folder
-
-
-def _copy_records(run: str, folder: str) -> None:
-    """Copies the records of a run to the folder of a further evaluation of its model, which measures the same sets only once."""
-    of_run, own = (os.path.join(place, "measured.jsonl") for place in (run, folder))
-    if os.path.exists(of_run) and not os.path.exists(own):
-        os.makedirs(folder, exist_ok=True)
-        shutil.copyfile(of_run, own)
 
 
 def _evaluate_sets(arguments: Sequence[str], folder: str) -> None:
@@ -310,7 +379,9 @@ def export(options: Options, argv: Sequence[str]) -> None:
         given = {name: text_of(value) for name, value in options.given.items() if name in TABLE["evaluate"].parameters()}
         given |= {"formats": ",".join(written)}
         path = given.pop("saved_model", "")
-        print_commands({"evaluate what is deployed": command("evaluate", *filter(None, [path]), *(f"--{k}={v}" for k, v in given.items()))})
+        _print_commands(
+            {"evaluate what is deployed": command("evaluate", *filter(None, [path]), *(f"--{k}={v}" for k, v in given.items()))}
+        )
     if failures and (chosen or not written):
         if len(failures) == 1:
             raise next(iter(failures.values()))
@@ -338,9 +409,9 @@ def corrupt(options: Options, _: Sequence[str]) -> None:
     unfinished = corrupted_datasets.write(given.evaluation_source, workdir, writer_config, corruption_config)
     if not unfinished:
         print(f"Written: {workdir}  ({len(source):,} images; card.json describes it, sheet.png shows examples)")
-        named = [f"--{name}={text_of(options[name])}" for name in DATA_FLAGS if name in options.given]
+        named = [f"--{name}={text_of(options[name])}" for name in _DATA_FLAGS if name in options.given]
         arguments = (*named, "--evaluations=clean,corruptions", f"--corrupted_dir={workdir}")
-        print_commands({"evaluate a model on it": command("evaluate", "MODEL", *arguments)})
+        _print_commands({"evaluate a model on it": command("evaluate", "MODEL", *arguments)})
 
 
 def serve(options: Options, _: Sequence[str]) -> None:
@@ -358,14 +429,18 @@ def serve(options: Options, _: Sequence[str]) -> None:
 
 
 def compare(options: Options, argv: Sequence[str]) -> None:
-    """Reports over the workdirs that match --runs, a report for each data set; --suite adds the numbers of the paper."""
+    """Reports over the workdirs that match --runs, a report for each data set and split; --suite adds the numbers of the paper."""
     evaluations, workdir = comparison.read_evaluations(options["runs"]), options["workdir"] or os.path.join("runs", "report")
-    _note_replaced(workdir, command(*argv), chosen=bool(options["workdir"]))
+    earlier = os.path.join(workdir, "results.json")
+    if not options["workdir"] and os.path.exists(earlier) and (before := read_json(earlier).get("command")) != command(*argv):
+        print_note(f"this replaces the report of another command ({before}) in {workdir}. To keep both: --workdir=DIR")
     if options["suite"]:
         folder, rows, table = suites.table_of(options["suite"], FLAGS_HOME)
     else:
-        folder, rows, table = "", [], {"title": _title(evaluations, options["runs"])}
-    evaluations = evaluations if options["suite"] else with_distinct_rows(evaluations)
+        models = {f"{one.get('exported_from', one['saved_model'])} on {one['data']}" for one in evaluations}
+        patterns = f"Runs {', '.join(options['runs'][:4])}{', ...' if len(options['runs']) > 4 else ''}"
+        folder, rows, table = "", [], {"title": models.pop() if len(models) == 1 else patterns}
+        evaluations = with_distinct_rows(evaluations)
     if "suites" in table:
         means = suites.SuiteMeans(folder, table, FLAGS_HOME, lambda path: last_value(expanded([f"--flagfile={path}"]), "data", ""))
         return suites.write_means(workdir, means, evaluations, command(*argv))
@@ -379,22 +454,22 @@ def compare(options: Options, argv: Sequence[str]) -> None:
     hint = {} if options["suite"] else {"add the numbers of a paper": "add --suite=FOLDER, a folder of flagfiles"}
     if not options["baseline"] and len({one["row"] for one in evaluations}) > 1:
         hint["compare with another row"] = "add --baseline=ROW"
-    reporting.report_by_data(workdir, evaluations, table, hint, argv)
-
-
-def _note_replaced(workdir, made_by, chosen):
-    """Notes that a report in the default folder replaces that of another command."""
-    earlier = os.path.join(workdir, "results.json")
-    if not chosen and os.path.exists(earlier) and (before := read_json(earlier).get("command")) != made_by:
-        print_note(f"this replaces the report of another command ({before}) in {workdir}. To keep both: --workdir=DIR")
-
-
-def _title(evaluations, patterns):
-    """The model and its data; of several models the patterns of their workdirs."""
-    models = {(one.get("exported_from", one["saved_model"]), one["data"]) for one in evaluations}
-    if len(models) == 1:
-        return " on ".join(models.pop())
-    return f"Runs {', '.join(patterns[:4])}{', ...' if len(patterns) > 4 else ''}"
+    by_data: dict[tuple[str, str], list[dict]] = {}
+    for one in evaluations:
+        by_data.setdefault((one["data"], one["split"]), []).append(one)
+    if len(by_data) == 1:
+        return _report(workdir, evaluations, None, table, hint, argv)
+    for (name, split), members in by_data.items():
+        print(f"{name}, {split}: {', '.join(dict.fromkeys(one['row'] for one in members))}")
+    splits = [split for _, split in by_data]
+    if len({name for name, _ in by_data}) < len(splits):
+        print(
+            "Models on different images are not compared, so each line has a report of its own. Try: evaluate each model with "
+            f"--evaluation_split={min(splits, key=('test', 'validation', 'all').index)}."
+        )
+    for (name, split), members in by_data.items():
+        folder = os.path.join(workdir, folder_name(f"{name}-{split}"))
+        _report(folder, members, None, {**table, "title": f"{table['title']}: {name}, {split}"}, hint, argv)
 
 
 _WRONG_INPUT = (ValueError, ImportError, FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError, WorkdirLocked)
@@ -428,13 +503,7 @@ def friendly_errors() -> Iterator[None]:
 
 
 def run_command(name: str, options: Options, argv: Sequence[str]) -> None:
-    """Runs a command.
-
-    Args:
-        name: of the command.
-        options: its flags.
-        argv: arguments from which they were parsed.
-    """
+    """Runs a command with its flags, which were parsed from `argv`."""
     with friendly_errors():
         if options.get("strategy") == "multi_worker":
             distribution.strategy("multi_worker")  # before any computation

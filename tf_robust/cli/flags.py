@@ -1,6 +1,7 @@
 """Flags: definition and parsing. Importing this module does not import TensorFlow."""
 
 import difflib
+import glob
 import os
 import re
 import typing
@@ -39,19 +40,21 @@ def parse(
     positional: bool = False,
     owner_of: Callable[[str], str] = lambda flag: "",
 ) -> tuple[Options, list[str]]:
-    """Returns the values of flags, and the positional arguments.
+    """Returns the values of flags, and the positional arguments, which stand before or after them.
 
-    Args:
-        parameters: the flags.
-        arguments: of the command line, possibly with --flagfile; its path may be relative to `FLAGS_HOME`. Flags stand before or after
-            positional arguments.
-        positional: whether positional arguments are allowed.
-        owner_of: an unknown flag -> the method or command that has it, for the message.
+    `arguments` may have --flagfile, whose path may be relative to `FLAGS_HOME`; `owner_of`: an unknown flag -> the method or command that
+    has it, for the message.
 
     Raises:
         ValueError: an unknown flag, an invalid value or a positional argument that is not allowed, in the arguments or a flagfile.
     """
-    values, located = flag_values(parameters), _with_existing_flagfiles(arguments)
+    values, located = flags.FlagValues(), _with_existing_flagfiles(arguments)
+    values.set_gnu_getopt(True)
+    for name, parameter in parameters.items():
+        if parameter.kind is bool:
+            flags.DEFINE_bool(name, typing.cast(bool, parameter.default), parameter.help, flag_values=values)
+        else:
+            flags.DEFINE(_Parser(parameter), name, parameter.default, parameter.help, values)
     try:
         words = values(["tf-robust", *located])[1:]
     except (flags.Error, ValueError, OSError) as error:  # ValueError: a flagfile that is not text or has an impossible name
@@ -73,18 +76,6 @@ def parse(
     return Options(found, {name: found[name] for name in parameters if values[name].present}), words
 
 
-def flag_values(parameters: Mapping[str, Parameter]) -> flags.FlagValues:
-    """Returns the flags of parameters, not parsed."""
-    values = flags.FlagValues()
-    values.set_gnu_getopt(True)
-    for name, parameter in parameters.items():
-        if parameter.kind is bool:
-            flags.DEFINE_bool(name, typing.cast(bool, parameter.default), parameter.help, flag_values=values)
-        else:
-            flags.DEFINE(_Parser(parameter), name, parameter.default, parameter.help, values, _Serializer())
-    return values
-
-
 class _Parser(flags.ArgumentParser):
     """Parses the text of a flag as its parameter does."""
 
@@ -95,17 +86,8 @@ class _Parser(flags.ArgumentParser):
         return self.parameter.parse(argument)
 
 
-class _Serializer(flags.ArgumentSerializer):
-    def serialize(self, value):
-        return text_of(value)
-
-
 def expanded(arguments: Sequence[str]) -> list[str]:
-    """Returns arguments with the lines of their flagfiles in place of these.
-
-    Raises:
-        ValueError: a flagfile that cannot be read.
-    """
+    """Returns arguments with the lines of their flagfiles in place of these; raises ValueError for one that cannot be read."""
     located = _with_existing_flagfiles(arguments)
     try:
         return flags.FlagValues().read_flags_from_files(located, force_gnu=True)
@@ -170,15 +152,8 @@ def _place(argument, arguments):
 
 def _missing_flagfile(path):
     """The message for a flagfile that does not exist, with the nearest in its folder or in flags/."""
-    folders = [os.path.dirname(path) or ".", os.path.join(FLAGS_HOME, os.path.dirname(path))]
-    known = [os.path.join(os.path.dirname(path), name) for folder in folders if os.path.isdir(folder) for name in os.listdir(folder)]
-    if not known:
-        known = [
-            os.path.relpath(os.path.join(folder, name), FLAGS_HOME)
-            for folder, _, names in os.walk(os.path.join(FLAGS_HOME, "flags"))
-            for name in names
-        ]
-    nearest = difflib.get_close_matches(path, [name for name in known if name.endswith(".flags")], n=1)
+    own = glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "*.flags"))
+    nearest = difflib.get_close_matches(path, own or glob.glob("flags/**/*.flags", root_dir=FLAGS_HOME, recursive=True), n=1)
     advice = f"Did you mean {nearest[0]}?" if nearest else "Try: tf-robust list suites"
     return f"Expected a file of flags. Not found: {path}. {advice}"
 

@@ -9,7 +9,7 @@ import importlib.metadata
 import logging as std_logging
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from absl import app, logging
 
@@ -34,44 +34,34 @@ def main() -> None:
         return
     if not any(argument.startswith("--verbosity") for argument in argv):
         logging.get_absl_handler().setFormatter(_WARNING)
-    plugins, argv = _plugins(argv)
     try:
-        load_plugins(plugins)
+        argv = _load_plugins(argv)
     except ValueError as error:
         exit_with(WRONG_INPUT, f"Error: {error}")
     if _HELP & set(argv) or argv == ["help"]:
-        words = [word for word in positional_arguments(argv) if word in COMMANDS]
-        _print(_help(argv, COMMANDS[words[0]] if words else None))
-        return
+        return _print(_help(argv))
     verbosity, argv = _verbosity(argv)
     command, options = read_arguments(argv)
     app.run(lambda _: run(command.name, options, argv, verbosity), argv=sys.argv[:1])
 
 
-def _help(argv, command):
+def _help(argv):
     given = [word for word in argv if word not in _HELP]
+    command = next((COMMANDS[word] for word in positional_arguments(argv) if word in COMMANDS), None)
     if "--helpfull" in argv:
         return full_help(command or COMMANDS["train"], expanded(given))
     return command_help(command, expanded(given)) if command else help_text()
 
 
-def _plugins(argv):
-    """The modules that --plugin names, and the other arguments."""
-    named = [word.partition("=")[2] for word in argv if word.startswith("--plugin=")]
-    return [name for text in named for name in text.split(",") if name], [word for word in argv if not word.startswith("--plugin=")]
-
-
-def load_plugins(modules: Iterable[str]) -> None:
-    """Imports modules that add methods, corruptions, attacks, formats, ... to the dictionaries of this package.
-
-    Args:
-        modules: their names, besides those of the entry points `tf_robust.plugins` of installed packages.
-
-    Raises:
-        ValueError: one cannot be imported.
+def _load_plugins(argv: Sequence[str]) -> list[str]:
+    """Imports modules that add methods, corruptions, attacks, formats, ... to the dictionaries of this package: those that --plugin names,
+    and the entry points `tf_robust.plugins` of installed packages. Returns the other arguments.
     """
-    installed = [entry.value for entry in importlib.metadata.entry_points(group="tf_robust.plugins")]
-    for name in dict.fromkeys([*installed, *modules]):
+    found = [entry.value for entry in importlib.metadata.entry_points(group="tf_robust.plugins")]
+    for word in argv:
+        if word.startswith("--plugin="):
+            found += word.removeprefix("--plugin=").split(",")
+    for name in dict.fromkeys(filter(None, found)):
         if "" not in sys.path:
             sys.path.insert(0, "")  # the folder of the command
         try:
@@ -80,6 +70,7 @@ def load_plugins(modules: Iterable[str]) -> None:
             raise ValueError(
                 f"Expected --plugin=MODULE that can be imported. Received: {name} ({error}). Try: its folder in PYTHONPATH"
             ) from error
+    return [word for word in argv if not word.startswith("--plugin=")]
 
 
 def _verbosity(argv):
@@ -116,14 +107,7 @@ def _print(text):
 
 
 def run(command: str, options: Options, argv: Sequence[str], verbosity: int | None = None) -> None:
-    """Runs a command.
-
-    Args:
-        command: its name.
-        options: its flags.
-        argv: the arguments from which they were parsed.
-        verbosity: of the log; None: warnings.
-    """
+    """Runs a command with its flags, which were parsed from `argv`. `verbosity` of the log; None: warnings."""
     if command == "list":
         with quiet.importing(argv):
             text = listing(options["section"])

@@ -1,6 +1,5 @@
 """Texts of `tf-robust list` and `--help`: available names; commands, and the most used flags in groups."""
 
-import glob
 import inspect
 import json
 import os
@@ -17,35 +16,12 @@ _WIDTH, _NAME, _COLUMN = 118, 44, 32  # characters
 _GROUPS = {
     "Runs": ("workdir", "seeds", "dry_run", "launcher"),
     "Data": (
-        "data",
-        "data_dir",
-        "download",
-        "image_size",
-        "image_fit",
-        "data_range",
-        "train_examples",
-        "label_fraction",
-        "validation_fraction",
+        *("data", "data_dir", "download", "image_size", "image_fit", "data_range"),
+        *("train_examples", "label_fraction", "validation_fraction"),
     ),
     "Model and training": (
-        "model",
-        "resize",
-        "init_from",
-        "method",
-        "augmentations",
-        "views",
-        "epochs",
-        "batch_size",
-        "optimizer",
-        "learning_rate",
-        "schedule",
-        "weight_decay",
-        "label_smoothing",
-        "ema",
-        "select",
-        "early_stopping",
-        "mixed_precision",
-        "strategy",
+        *("model", "resize", "init_from", "method", "augmentations", "views", "epochs", "batch_size", "optimizer", "learning_rate"),
+        *("schedule", "weight_decay", "label_smoothing", "ema", "select", "early_stopping", "mixed_precision", "strategy"),
         "data_service",
     ),
     "Evaluation": ("evaluations", "evaluation_split", "subset", "shifts", "ood"),
@@ -71,36 +47,28 @@ def names() -> dict[str, tuple[str, dict[str, str]]]:
     groups = {name: group for group, members in metrics.GROUPS.items() for name in members}
     groups |= {name: "C-bar" for members in metrics.BAR.values() for name in members}
     described = {name: describe(name) for names in examples().values() for name in names}
+    views = {name + "*" * (name in AUGMENTATIONS): text for name, text in _summaries(VIEWS).items()}
+    meanings = {name: f"{one.name}: {one.meaning}" for name, one in described.items()}
     return {
         "data": ("Data sets (--data)", {kind.form: kind.help for kind in DATA_KINDS.values()}),
         "models": ("Models (--model)", _summaries(models.MODELS)),
         "methods": ("Methods (--method)", _summaries(methods.METHODS)),
-        "views": (
-            "Views (--views; * also --augmentations)",
-            {name + "*" * (name in AUGMENTATIONS): text for name, text in _summaries(VIEWS).items()},
-        ),
+        "views": ("Views (--views; * also --augmentations)", views),
         "corruptions": ("Corruptions, at severities 1 to 5", {name: groups.get(name, "extra") for name in corruptions.CORRUPTIONS}),
         "attacks": ("Attacks", _summaries(attacks.ATTACKS)),
-        "metrics": (
-            "Metrics, by the names of --require and results.json",
-            {name: f"{one.name}: {one.meaning}" for name, one in described.items()},
-        ),
+        "metrics": ("Metrics, by the names of --require and results.json", meanings),
         "zoo": ("Pretrained models: tfr.load(NAME), tf-robust evaluate zoo:NAME", {name: _pretrained(name) for name in zoo.names()}),
-        "suites": ("Suites (tf-robust suite FOLDER; one row: tf-robust train --flagfile=FOLDER/ROW.flags)", _tables(FLAGS_HOME)),
+        "suites": ("Suites (tf-robust suite FOLDER; one row: tf-robust train --flagfile=FOLDER/ROW.flags)", _tables()),
     }
 
 
 def command_help(command: Command, arguments: Sequence[str] = ()) -> str:
-    """Returns the usage, purpose, most used flags with their defaults, options of evaluations, and examples of a command.
-
-    Args:
-        command: one of `COMMANDS`.
-        arguments: as in `Command.parameters`.
-    """
+    """Returns the usage, purpose, most used flags with their defaults, options of evaluations, and examples of a command."""
     usage = " ".join(filter(None, ("tf-robust", command.name, command.argument, "[--FLAG=VALUE ...]")))
     known, unused = command.parameters(arguments), command.unused(arguments)
     flags = [name for name in command.flags if name in known]
-    shown = {f"--{name}{_default(known[name], _shown_default(command, name))}": known[name].help for name in flags}
+    defaults = {**command.defaults, **({"data": "NAME"} if command.sets == "saved_model" else {})}
+    shown = {f"--{name}{_default(known[name], defaults.get(name))}": known[name].help for name in flags}
     parts = [f"{usage}\n\n{command.purpose}"]
     if shown:
         parts.append("Flags\n" + "\n".join(_wrapped(flag, text, 12) for flag, text in shown.items()))
@@ -115,12 +83,7 @@ def command_help(command: Command, arguments: Sequence[str] = ()) -> str:
 
 
 def full_help(command: Command, arguments: Sequence[str]) -> str:
-    """Returns all flags of a command with their defaults.
-
-    Args:
-        command: one of `COMMANDS`.
-        arguments: as in `Command.parameters`.
-    """
+    """Returns all flags of a command with their defaults."""
     parameters = command.parameters(arguments)
     lines = [_wrapped(f"--{name}{_default(one)}", one.help, 12) for name, one in sorted(parameters.items())]
     return "\n".join([f"Flags of tf-robust {command.name}", *lines])
@@ -148,10 +111,6 @@ def help_text() -> str:
     return "\n\n".join(parts)
 
 
-def _shown_default(command, name):
-    return "NAME" if name == "data" and command.sets == "saved_model" else command.defaults.get(name)
-
-
 def _default(parameter, other=None):
     """Returns "=VALUE" with the default of a flag, or another one."""
     default = parameter.default if other is None else other
@@ -166,23 +125,17 @@ def _summaries(registry):
     return {name: (inspect.getdoc(getattr(target, "func", target)) or "").split("\n")[0] for name, target in registry.items()}
 
 
-def _tables(home):
+def _tables():
     """Returns {folder of a table: title and number of rows}."""
-    folders = (
-        folder
-        for folder, _, files in sorted(os.walk(os.path.join(home, "flags")))
-        if any(f.endswith(".flags") or f == "suite.json" for f in files)
-    )
-    return {os.path.relpath(folder, home): _table(folder) for folder in folders}
-
-
-def _table(folder):
-    rows, title = len(glob.glob(os.path.join(folder, "*.flags"))), os.path.basename(folder)
-    description = os.path.join(folder, "suite.json")
-    if os.path.exists(description):
-        with open(description, encoding="utf-8") as file:
-            title = json.load(file).get("title", title)
-    return f"{title} ({rows} rows)"
+    found = {}
+    for folder, _, files in sorted(os.walk(os.path.join(FLAGS_HOME, "flags"))):
+        rows, title = sum(file.endswith(".flags") for file in files), os.path.basename(folder)
+        if "suite.json" in files:
+            with open(os.path.join(folder, "suite.json"), encoding="utf-8") as file:
+                title = json.load(file).get("title", title)
+        if rows or "suite.json" in files:
+            found[os.path.relpath(folder, FLAGS_HOME)] = f"{title} ({rows} rows)"
+    return found
 
 
 def _pretrained(name):

@@ -24,8 +24,7 @@ from tf_robust.evaluation import scoring
 from tf_robust.hardening.config import GROUPS
 from tf_robust.hardening.target import NOISE_SETS, ValidationSet, correct, pairs_of, predicted, versions
 from tf_robust.ops import image_ops, warps
-from tf_robust.report.formatting import interval
-from tf_robust.report.sections import Cell, Section, frame_of, number
+from tf_robust.report.sections import Cell, Section, frame_of, interval, number
 
 MAX_IMAGES = 500
 ATTACKED_IMAGES = 100

@@ -14,7 +14,7 @@ from tf_robust.hardening.config import HardenConfig, evaluation_of
 from tf_robust.hardening.result import HARDENED, START
 from tf_robust.hardening.trainable import TrainableModel
 from tf_robust.hardening.training import Weights
-from tf_robust.report import gains
+from tf_robust.report.images import draw_gains
 from tf_robust.report.page import Image
 from tf_robust.saved_models import loading
 from tf_robust.utils.files import write_json
@@ -94,7 +94,7 @@ class FinalEvaluation:
 
             with source.reading():
                 folder = os.path.join(self.folder, baseline, "figures")
-                drawn = gains.draw_gains(folder, source, sets, records, baseline, load_baseline)
+                drawn = draw_gains(folder, source, sets, records, baseline, load_baseline)
             if drawn:
                 figures.append((drawn[0], caption))
         self.model.network.set_weights(weights[HARDENED])

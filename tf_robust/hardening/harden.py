@@ -23,7 +23,7 @@ from tf_robust.hardening.search import Clock, Frontier, Search
 from tf_robust.hardening.trainable import check_gradients, trainable
 from tf_robust.hardening.trials import TrialStore, best_point, choose, distinct, gain
 from tf_robust.metrics.paired import paired_difference
-from tf_robust.report.formatting import interval
+from tf_robust.report.sections import interval
 from tf_robust.saved_models import loading
 from tf_robust.saved_models.formats.keras_files import compiled_as_given
 from tf_robust.saved_models.interface import trainings

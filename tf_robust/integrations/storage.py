@@ -34,18 +34,18 @@ def local_folder(url: str) -> str:
 
 @contextlib.contextmanager
 def copied(url: str, folder: str) -> Iterator[None]:
-    """Opens a context in which finished results of a local folder are copied to a URL, with those that it has already.
-
-    Args:
-        url: of the workdir.
-        folder: the local one.
+    """Opens a context in which finished results of a local folder are copied to the URL of the workdir, with those that it has already.
 
     Raises:
         ValueError: an unknown kind of URL.
         ImportError: the package for the store is not installed.
         ConnectionError: the store does not answer or refuses to read or write; results stay in the local folder.
     """
-    _check_writable(url)
+    files, root = _file_system(url)
+    name = f"{root}/write_check_{uuid.uuid4().hex}"
+    with _reached(url):
+        files.pipe_file(name, b"")
+        files.rm_file(name)
     fetch(url, folder)
     os.makedirs(folder, exist_ok=True)
     write_json(os.path.join(folder, _STORE), {"url": url, "folder": os.path.abspath(folder)})
@@ -69,13 +69,7 @@ def copy_finished(folder: str) -> None:
 def fetch(url: str, folder: str, pattern: str = "") -> int:
     """Copies finished runs below a URL: those that the folder does not have, and those that have changed in the store alone.
 
-    Returns:
-        The number of finished runs in the store.
-
-    Args:
-        url: of the runs.
-        folder: where their copies are.
-        pattern: glob pattern of the URLs of the runs; empty: all.
+    `pattern`: glob pattern of the URLs of the runs; empty: all. Returns the number of finished runs in the store.
     """
     files, root = _file_system(url)
     with _reached(url):
@@ -254,7 +248,12 @@ def _file_system(url):
         raise ValueError(
             f"Expected a store that fsspec knows, such as s3://BUCKET/PATH or gs://BUCKET/PATH. Received: {url} ({error})"
         ) from error
-    request = threading.Thread(target=_ask, args=(files, path), daemon=True)  # the packages try for minutes
+
+    def ask():
+        with contextlib.suppress(Exception):  # the request that follows raises it
+            files.exists(path)
+
+    request = threading.Thread(target=ask, daemon=True)  # the packages try for minutes
     request.start()
     request.join(_SECONDS)
     if request.is_alive():
@@ -263,19 +262,6 @@ def _file_system(url):
             "the store, such as AWS_ENDPOINT_URL"
         )
     return files, path
-
-
-def _ask(files, path):
-    with contextlib.suppress(Exception):  # the request that follows raises it
-        files.exists(path)
-
-
-def _check_writable(url):
-    files, path = _file_system(url)
-    name = f"{path}/write_check_{uuid.uuid4().hex}"
-    with _reached(url):
-        files.pipe_file(name, b"")
-        files.rm_file(name)
 
 
 @contextlib.contextmanager

@@ -29,17 +29,9 @@ _MAX_NAME = 250  # characters of such a name
 
 
 class WandB:
-    """A run of Weights & Biases.
+    """A run of Weights & Biases, whose files are in a folder.
 
-    Args:
-        folder: of its files.
-        run_id: of a run that is continued; empty: a new one.
-        name: of the run.
-        group: of similar runs.
-        flags: {name: text}.
-
-    Attributes:
-        run_id: of the run.
+    `run_id` of a run that is continued, empty: a new one; `group` of similar runs; `flags`: {name: text}.
     """
 
     def __init__(self, folder: str, run_id: str, name: str, group: str, flags: Mapping[str, str]):
@@ -159,14 +151,7 @@ TRACKERS: dict[str, type[WandB] | type[MLflow]] = {"wandb": WandB, "mlflow": MLf
 
 
 def check(names: Sequence[str]) -> None:
-    """Checks that trackers can be used, before a command trains.
-
-    Args:
-        names: of `TRACKERS`.
-
-    Raises:
-        ConnectionError: one does not answer, or there is no login.
-    """
+    """Raises ConnectionError if one of some `TRACKERS` does not answer, or there is no login: before a command trains."""
     for name in names:
         try:
             TRACKERS[name].check()
@@ -183,10 +168,9 @@ def _short(error):
 
 
 class Tracked(keras.callbacks.Callback):
-    """Forwards epochs, results and files to trackers. One that fails is left out from then on, with a note: no run is lost by it.
+    """Forwards epochs, results and files to some of `TRACKERS`.
 
-    Args:
-        names: of `TRACKERS`.
+    One that fails is left out from then on, with a note: no run is lost by it.
     """
 
     def __init__(self, names: Sequence[str]):
@@ -245,14 +229,9 @@ class Tracked(keras.callbacks.Callback):
 
 @contextlib.contextmanager
 def tracked(names: Sequence[str], folder: str, name: str, group: str, flags: Mapping[str, str]) -> Iterator[Tracked]:
-    """Opens a context in which a run is tracked. A workdir that was tracked before continues its run.
+    """Opens a context in which a run is tracked by some of `TRACKERS`; arguments as in `WandB`.
 
-    Args:
-        names: of `TRACKERS`.
-        folder: workdir.
-        name: of the run.
-        group: of similar runs.
-        flags: {name: text}.
+    A workdir that was tracked before continues its run.
     """
     trackers = Tracked(names)
     trackers.begin(folder, name, group, flags)

@@ -4,7 +4,6 @@ Color scales are readable with color vision deficiencies: viridis, and orange to
 table has no such metrics.
 """
 
-import typing
 from collections.abc import Mapping, Sequence
 
 import altair as alt
@@ -29,11 +28,8 @@ from tf_robust.report.chart import (
     span,
     tips,
 )
-from tf_robust.report.formatting import spread, spread_caption
-from tf_robust.report.metric_order import kinds_of_robustness
 from tf_robust.report.sections import shift_pairs
-from tf_robust.report.table_types import Entry, Table
-from tf_robust.report.tables import cells, difference_intervals, unadapted_cells
+from tf_robust.report.tables import Entry, Table, cells, difference_intervals, kinds_of_robustness
 
 _CORRUPTIONS = (
     *(f"corruptions/{name}" for name in (*metrics.BENCHMARK, *metrics.EXTRA)),
@@ -42,25 +38,37 @@ _CORRUPTIONS = (
 _LEAST_POINTS = 10  # at the ends of the scale of differences, so that small ones look small
 
 
-def table_frame(table: Table, unadapted: bool = False) -> pandas.DataFrame:
+def _table_frame(table: Table, unadapted: bool = False) -> pandas.DataFrame:
     """Returns one line for each row and metric: the parts of its name, mean, ends of its spread, and difference to the baseline in points.
 
-    Args:
-        table: as `aggregate` returns it.
-        unadapted: a row that was measured with test-time adaptation alone has the names without it.
+    `unadapted`: a row that was measured with test-time adaptation alone has the names without it.
     """
-    lines, intervals = [], difference_intervals(table)
-    for (row, metric), entry in (unadapted_cells if unadapted else cells)(table).items():
+    lines: dict[tuple[str, str], dict] = {}
+    entries, intervals = table["rows"], difference_intervals(table)
+    if unadapted:
+        entries = sorted(entries, key=lambda entry: not parse_metric(entry["metric"]).adapted)
+    for entry in entries:
+        row, metric = entry["row"], parse_metric(entry["metric"]).unadapted if unadapted else entry["metric"]
         name, one = parse_metric(metric), intervals.get((row, metric))
-        lines.append(
-            {
-                **{"row": row, "name": metric, "family": name.family, "member": name.name, "severity": name.severity},
-                **{"mean": entry["mean"], **dict(zip(("low", "high"), spread(entry)))},
-                "points": 100 * entry["difference"]["mean"] if entry["difference"] else None,
-                **({"points_low": 100 * one.low, "points_high": 100 * one.high} if one else {"points_low": None, "points_high": None}),
-            }
-        )
-    return pandas.DataFrame(lines).sort_values("row", key=lambda rows: rows.map(table["order"].index), kind="stable")
+        lines[row, metric] = {
+            **{"row": row, "name": metric, "family": name.family, "member": name.name, "severity": name.severity},
+            **{"mean": entry["mean"], **dict(zip(("low", "high"), _spread(entry)))},
+            "points": 100 * entry["difference"]["mean"] if entry["difference"] else None,
+            **{"points_low": 100 * one.low if one else None, "points_high": 100 * one.high if one else None},
+        }
+    return pandas.DataFrame([*lines.values()]).sort_values("row", key=lambda rows: rows.map(table["order"].index), kind="stable")
+
+
+def _spread(entry: Entry) -> tuple[float | None, float | None]:
+    """Returns `(mean - std, mean + std)` over seeds; with one seed the ends of its interval, or (None, None)."""
+    std = entry["std"]
+    return (entry["low"], entry["high"]) if std is None else (entry["mean"] - std, entry["mean"] + std)
+
+
+def _spread_caption(table: Table) -> str:
+    """Returns the meaning of the ends of `_spread`."""
+    alone = [entry["std"] is None for entry in table["rows"]]
+    return "95% interval" if all(alone) else "sample std over seeds, or 95% interval" if any(alone) else "sample std over seeds"
 
 
 def of_table(table: Table) -> list[Chart]:
@@ -71,7 +79,16 @@ def of_table(table: Table) -> list[Chart]:
 
 def comparison(table: Table) -> Chart:
     """Draws one panel per headline: every row's mean, its std or interval, and the paper's mean."""
-    values = [value for metric in table["headlines"] for value in _points(table, metric)]
+    values: list[dict] = []
+    for metric in table["headlines"]:
+        entries = [entry for entry in table["rows"] if entry["metric"] == metric]
+        spreads, papers = [_spread(entry) for entry in entries], [entry["paper"][0] if entry["paper"] else None for entry in entries]
+        start, end = domain(
+            [*(entry["mean"] for entry in entries), *(end for ends in spreads for end in ends), *papers], describe(metric).is_fraction
+        )
+        for entry, (low, high), paper in zip(entries, spreads, papers):  # every point has the ends of the panel's axis
+            names = {"row": entry["row"], "metric": _title(metric), "name": metric, "seeds": len(entry["seeds"])}
+            values.append({**names, "mean": entry["mean"], "paper": paper, "start": start, "end": end, "low": low, "high": high})
     y = row_axis(table["order"], 22)
 
     def x(field: str) -> alt.X:
@@ -91,8 +108,8 @@ def comparison(table: Table) -> Chart:
     ]
     panel = alt.layer(*layers).properties(width=170, height=row_step(table["order"]))
     chart = panels(panel, values, "metric", map(_title, table["headlines"]), 4, 170).resolve_scale(x="independent")
-    paper = "; diamonds: the paper" * printed
-    caption = f"Metrics of the first table; lines: {spread_caption(table)}{paper}. The axes of fractions span at least 0.1."
+    diamonds = "; diamonds: the paper" * printed
+    caption = f"Metrics of the first table; lines: {_spread_caption(table)}{diamonds}. The axes of fractions span at least 0.1."
     return finish(chart, "comparison", caption)
 
 
@@ -100,55 +117,29 @@ def _title(metric: str) -> str:
     return "\n".join([describe(metric).name, *["(lower is better)"] * parse_metric(metric).lower_is_better])
 
 
-def _points(table: Table, metric: str) -> list[dict]:
-    """Returns the data of one panel; every point has the ends of the panel's axis."""
-    entries = [entry for entry in table["rows"] if entry["metric"] == metric]
-    papers = {entry["row"]: entry["paper"][0] if entry["paper"] else None for entry in entries}
-    numbers = [number for e in entries for number in (e["mean"], *spread(e), papers[e["row"]])]
-    start, end = domain(numbers, describe(metric).is_fraction)
-    return [
-        {
-            **{"row": entry["row"], "metric": _title(metric), "name": metric, "seeds": len(entry["seeds"])},
-            **{"mean": entry["mean"], "paper": papers[entry["row"]], "start": start, "end": end},
-            **dict(zip(("low", "high"), spread(entry))),
-        }
-        for entry in entries
-    ]
-
-
 def pareto(table: Table) -> Chart | None:
     """Draws robust over clean accuracy with intervals; a line joins the rows that no other row surpasses in both."""
     clean = next((metric for metric in table["metrics"] if parse_metric(metric).is_clean), None)
     robust = next(iter(kinds_of_robustness(table).values()), None)
-    entries = cells(table)
-    both = [row for row in table["order"] if (row, clean) in entries and (row, robust) in entries]
-    if clean is None or robust is None or len(both) < 2:
+    if clean is None or robust is None or len(values := _pairs(table, {"clean": clean, "robust": robust})) < 2:
         return None
-    points = {row: (entries[row, clean]["mean"], entries[row, robust]["mean"]) for row in both}
-    front = [row for row in both if not any(np.all(np.subtract(p, points[row]) >= 0) and p != points[row] for p in points.values())]
-    values = [
-        {"row": row, "clean": x, "robust": y, "front": row in front, **_spreads(entries[row, clean], entries[row, robust])}
-        for row, (x, y) in points.items()
-    ]
-    line = "; the dashed line joins the models that no other surpasses in both" if len(front) > 1 else ""
+    points = np.array([(value["clean"], value["robust"]) for value in values])
+    for value, point in zip(values, points):
+        value["front"] = not bool(np.any(np.all(points >= point, axis=1) & np.any(points > point, axis=1)))
+    line = "; the dashed line joins the models that no other surpasses in both" if sum(value["front"] for value in values) > 1 else ""
     title = describe(clean).name
     caption = f"{describe(robust).name} over {title[:1].lower()}{title[1:]}{line}. Both axes span at least 0.1."
-    layers = _scatter(table, values, {"clean": title, "robust": describe(robust).name}, by_row("shape", table["order"], both))
+    shape = by_row("shape", table["order"], [value["row"] for value in values])
+    layers = _scatter(table, values, {"clean": title, "robust": describe(robust).name}, shape)
     return finish(alt.layer(*layers, data=data(values)), "pareto", caption, 340)
 
 
 def shift_chart(table: Table) -> Chart | None:
     """Draws accuracy on each shifted data set over accuracy on the original images, one point per row and set, with the diagonal."""
-    entries = cells(table)
     values = [
-        {
-            **{"row": row, "data": parse_metric(shift).name},
-            **{"original": entries[row, clean]["mean"], "shifted": entries[row, shift]["mean"]},
-            **_spreads(entries[row, clean], entries[row, shift]),
-        }
+        {**value, "data": parse_metric(shift).name}
         for clean, shift in shift_pairs(table)
-        for row in table["order"]
-        if (row, clean) in entries and (row, shift) in entries
+        for value in _pairs(table, {"original": clean, "shifted": shift})
     ]
     if not values:
         return None
@@ -160,14 +151,21 @@ def shift_chart(table: Table) -> Chart | None:
     diagonal = diagonal.encode(span(alt.X, "original", ends, titles["original"]), span(alt.Y, "shifted", ends, titles["shifted"]))
     caption = (
         "Accuracy on shifted data over accuracy on the original images, one point per model and data set; on the dashed line both are "
-        f"equal. Lines: {spread_caption(table)}."
+        f"equal. Lines: {_spread_caption(table)}."
     )
     return finish(alt.layer(diagonal, *layers, data=data(values)), "shifts", caption, 340)
 
 
-def _spreads(across: Entry, down: Entry) -> dict[str, typing.Any]:
-    (left, right), (low, high) = spread(across), spread(down)
-    return {"left": left, "right": right, "low": low, "high": high}
+def _pairs(table: Table, metrics: Mapping[str, str]) -> list[dict]:
+    """Returns the means of two metrics {name: metric} of every row that has both, with the ends of their spreads."""
+    entries, values = cells(table), []
+    (x, across), (y, down) = metrics.items()
+    for row in table["order"]:
+        if (row, across) in entries and (row, down) in entries:
+            first, second = entries[row, across], entries[row, down]
+            (left, right), (low, high) = _spread(first), _spread(second)
+            values.append({"row": row, x: first["mean"], y: second["mean"], "left": left, "right": right, "low": low, "high": high})
+    return values
 
 
 def _scatter(
@@ -193,7 +191,7 @@ def _scatter(
 
 def corruption_groups(table: Table) -> Chart | None:
     """Draws bars for noise, blur, weather and digital corruptions."""
-    frame = table_frame(table, unadapted=True).rename(columns={"member": "group", "mean": "accuracy"})
+    frame = _table_frame(table, unadapted=True).rename(columns={"member": "group", "mean": "accuracy"})
     frame = frame[frame["name"].isin([f"corruptions/{group}" for group in metrics.GROUPS])]
     if frame.empty:
         return None
@@ -201,7 +199,7 @@ def corruption_groups(table: Table) -> Chart | None:
     base = alt.Chart().encode(x, alt.XOffset("row:N", sort=table["order"]), tooltip=tips(("row", "group"), ("accuracy", "low", "high")))
     bars = base.mark_bar().encode(span(alt.Y, "accuracy", (0, 1)), by_row("color", table["order"], frame["row"]))
     rules = base.mark_rule(opacity=0.7).encode(span(alt.Y, "low", (0, 1), "accuracy"), y2="high")
-    caption = f"Mean accuracy by group of corruptions; lines: {spread_caption(table)}."
+    caption = f"Mean accuracy by group of corruptions; lines: {_spread_caption(table)}."
     return finish(alt.layer(bars, rules, data=data(frame)), "groups", caption, 240)
 
 
@@ -256,8 +254,8 @@ def _has_seeds(table: Table) -> bool:
 
 
 def _by_severity(table: Table, unadapted: bool = False) -> pandas.DataFrame:
-    """Returns the lines of `table_frame` of single severities, with the names of their corruptions."""
-    frame = table_frame(table, unadapted).dropna(subset="severity").astype({"severity": int})
+    """Returns the lines of `_table_frame` of single severities, with the names of their corruptions."""
+    frame = _table_frame(table, unadapted).dropna(subset="severity").astype({"severity": int})
     return frame.assign(corruption=[describe(f"{one.family}/{one.member}").name for one in frame.itertuples()])
 
 
@@ -280,7 +278,7 @@ def _heat_map(base: alt.Chart, color: alt.Color, number: str, ink: str) -> alt.L
 
 def flips(table: Table) -> Chart | None:
     """Draws flip probabilities: perturbations down, rows across."""
-    frame = table_frame(table)
+    frame = _table_frame(table)
     chosen = [name for name in table["details"] if parse_metric(name).family == "flips" and not parse_metric(name).is_flip_rate]
     frame = frame[frame["name"].isin(chosen)]
     if frame.empty:
@@ -304,32 +302,24 @@ def cost(table: Table) -> Chart | None:
     if len(seconds) < 2:
         return None
     unit, length = ("minutes", 60) if max(seconds.values()) >= 120 else ("seconds", 1)
-    chart = (
-        alt.Chart(data({"row": row, unit: time / length} for row, time in seconds.items()))
-        .mark_bar()
-        .encode(
-            alt.X(f"{unit}:Q", axis=alt.Axis(tickCount=5)),
-            row_axis([*seconds], 40),
-            by_row("color", [*seconds], legend=None),
-            tooltip=tips(("row",), (unit,)),
-        )
+    chart = alt.Chart(data({"row": row, unit: time / length} for row, time in seconds.items())).encode(
+        alt.X(f"{unit}:Q", axis=alt.Axis(tickCount=5)),
+        row_axis([*seconds], 40),
+        by_row("color", [*seconds], legend=None),
+        tooltip=tips(("row",), (unit,)),
     )
     caption = f"{unit.capitalize()} of training per run; other processes may have run on the same machine."
-    return finish(chart, "cost", caption, row_step(seconds))
+    return finish(chart.mark_bar(), "cost", caption, row_step(seconds))
 
 
 def training_curves(histories: Mapping[str, Mapping[str, Sequence[float | None]]]) -> Chart:
     """Draws one panel per quantity, one line per row; values are None at epochs without one, and the others are then marked."""
     quantities = dict.fromkeys(name for history in histories.values() for name in history)
-    if not quantities:
-        raise ValueError(f"Expected histories with at least one quantity. Received rows: {list(histories)}")
-    values = [
-        {"row": row, "quantity": name, "epoch": epoch, "value": value, "sparse": None in series or len(series) == 1}
-        for row, history in histories.items()
-        for name, series in history.items()
-        for epoch, value in enumerate(series, 1)
-        if value is not None
-    ]
+    values: list[dict] = []
+    for row, history in histories.items():
+        for name, series in history.items():
+            shared = {"row": row, "quantity": name, "sparse": None in series or len(series) == 1}
+            values += [{**shared, "epoch": epoch, "value": value} for epoch, value in enumerate(series, 1) if value is not None]
     longest = max(len(series) for history in histories.values() for series in history.values())
     base = alt.Chart().encode(
         alt.X("epoch:Q", scale=alt.Scale(domain=[0, longest]), axis=alt.Axis(tickMinStep=1)),
@@ -344,24 +334,17 @@ def training_curves(histories: Mapping[str, Mapping[str, Sequence[float | None]]
 
 def class_histogram(counts: Mapping[str, Sequence[int] | np.ndarray], class_names: Sequence[str]) -> Chart:
     """Draws the images per class, [classes], one panel per split; logarithmic if the classes differ more than tenfold."""
-    for split, numbers in counts.items():
-        if len(numbers) != len(class_names):
-            raise ValueError(f"Expected {len(class_names)} counts, one per class, of {split!r}. Received: {len(numbers)}")
     titles = {split: f"{split}: {sum(map(int, numbers)):,} images" for split, numbers in counts.items()}
     values = [
         {"split": titles[split], "class": str(name), "images": int(count)}
         for split, numbers in counts.items()
-        for name, count in zip(class_names, numbers)
+        for name, count in zip(class_names, numbers, strict=True)
     ]
     uneven = any(max(numbers) > 10 * max(1, min(numbers)) for numbers in counts.values())
-    panel = (
-        alt.Chart()
-        .mark_bar(color=COLORS[0])
-        .encode(
-            alt.X("class:N", title=None, sort=[str(name) for name in class_names]),
-            alt.Y("images:Q", scale=alt.Scale(type="symlog" if uneven else "linear")),
-            tooltip=tips(("class",), ("images",), ","),
-        )
+    bars = alt.Chart(width=alt.Step(20), height=180).encode(
+        alt.X("class:N", title=None, sort=[str(name) for name in class_names]),
+        alt.Y("images:Q", scale=alt.Scale(type="symlog" if uneven else "linear")),
+        tooltip=tips(("class",), ("images",), ","),
     )
-    chart = panels(panel.properties(width=alt.Step(20), height=180), values, "split", titles.values(), 2).resolve_scale(y="independent")
+    chart = panels(bars.mark_bar(color=COLORS[0]), values, "split", titles.values(), 2).resolve_scale(y="independent")
     return finish(chart, "classes", "Images per class.")

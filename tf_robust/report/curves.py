@@ -23,7 +23,6 @@ Distances = Mapping[str, Mapping[str, ArrayLike]]  # {model: {"ATTACK_NORM": [N]
 
 def reliability_diagram(models: Outcomes, bin_size: int = 100, name: str = "reliability") -> Chart:
     """Draws accuracy over confidence, one panel per model, one dot per bin; 95 % of the bins of a calibrated model are in the gray band."""
-    _check(models)
     values: list[dict] = []
     titles = []
     for model, (confidences, correct) in models.items():
@@ -57,30 +56,20 @@ def reliability_diagram(models: Outcomes, bin_size: int = 100, name: str = "reli
 
 def response_rate_curves(models: Outcomes) -> Chart:
     """Draws accuracy over the fraction of examples answered, the most confident first; one line per model, with its AURRA."""
-    _check(models)
     values: list[dict] = []
     for name, outcomes in models.items():
         rates, accuracies = metrics.response_rate_curve(*outcomes)
         first, area = np.flatnonzero(rates >= _LOWEST_RATE)[0], metrics.aurra(*outcomes)
         for i in _thin(first, len(rates), 200):
             values.append({"row": name, "rate": float(rates[i]), "accuracy": float(accuracies[i]), "AURRA": area})
-    chart = (
-        alt.Chart(data(values))
-        .mark_line(point=len(values) == len(models))
-        .encode(
-            span(alt.X, "rate", (0, 1), "response rate"),
-            span(alt.Y, "accuracy", domain([value["accuracy"] for value in values]), "accuracy among the answered"),
-            tooltip=tips(("row",), ("rate", "accuracy", "AURRA"), ".3f"),
-            **lines_by_row([*models]),
-        )
+    chart = alt.Chart(data(values)).encode(
+        span(alt.X, "rate", (0, 1), "response rate"),
+        span(alt.Y, "accuracy", domain([value["accuracy"] for value in values]), "accuracy among the answered"),
+        tooltip=tips(("row",), ("rate", "accuracy", "AURRA"), ".3f"),
+        **lines_by_row([*models]),
     )
     caption = "Accuracy on the clean images with the highest confidences; AURRA is the mean of the curve."
-    return finish(chart, "response_rate", caption, 280)
-
-
-def _check(models: Outcomes) -> None:
-    if not models:
-        raise ValueError("Expected at least one model with its confidences and correct. Received: none")
+    return finish(chart.mark_line(point=len(values) == len(models)), "response_rate", caption, 280)
 
 
 def _thin(first: int, end: int, points: int) -> np.ndarray:
@@ -97,16 +86,8 @@ def risk_coverage(models: Bins) -> Chart:
             for n, hit in zip(answered, hits):
                 if n >= 0.01 * answered[-1]:  # below, a few images decide
                     values.append({"model": model, "images": kind, "coverage": float(n / answered[-1]), "error": float(1 - hit / n)})
-    lines = (
-        alt.Chart()
-        .mark_line()
-        .encode(
-            span(alt.X, "coverage", (0, 1), "fraction answered"),
-            alt.Y("error:Q", title="error among the answered"),
-            **_by_images(values),
-            tooltip=tips(("images",), ("coverage", "error")),
-        )
-    )
+    x, y = span(alt.X, "coverage", (0, 1), "fraction answered"), alt.Y("error:Q", title="error among the answered")
+    lines = alt.Chart().mark_line().encode(x, y, **_by_images(values), tooltip=tips(("images",), ("coverage", "error")))
     caption = "Error among the answered images over the fraction answered, the most confident first; a severity: 15 corruptions."
     return finish(panels(lines.properties(width=260, height=220), values, "model", models, 2, 260), "risk_coverage", caption)
 
@@ -143,8 +124,6 @@ def _merge(counts: np.ndarray, correct: np.ndarray, confidences: np.ndarray, par
 def attack_curves(models: Distances, groups: Mapping[str, Sequence[str]] | None = None) -> Chart:
     """Draws the fraction of misclassified images over the size of the perturbation, one panel per attack and one line per model."""
     attacks = list(dict.fromkeys(attack for distances in models.values() for attack in distances))
-    if not attacks:
-        raise ValueError("Expected at least one model with distances. Received: none")
     groups = {f"{title}, ": names for title, names in (groups or {}).items() if set(names) & set(models)} or {"": list(models)}
     charts = [_attack_panel(f"{title}{attack}", attack, models, names) for title, names in groups.items() for attack in attacks]
     caption = "Misclassified images over the size of the smallest perturbation that the attack found, first seed of each row."
@@ -164,23 +143,17 @@ def _attack_panel(title: str, attack: str, models: Distances, names: Sequence[st
                 steps += [(float(finite[i]), (int(i) + 1) / len(distances)) for i in _thin(0, len(finite), min(_POINTS, len(finite)))]
             shown = median if np.isfinite(median) else None
             values += [{"row": name, "size": size, "misclassified": fraction, "median": shown} for size, fraction in steps]
-    chart = (
-        alt.Chart(data(values), title=title)
-        .mark_line(interpolate="step-after", clip=True)
-        .encode(
-            span(alt.X, "size", (0, largest or 1.0), f"size of the perturbation, {norm} ({_UNITS[norm]})"),
-            span(alt.Y, "misclassified", (0, 1)),
-            tooltip=tips(("row",), ("size", "misclassified", "median"), ".3g"),
-            **lines_by_row([*models]),
-        )
+    chart = alt.Chart(data(values), title=title, width=300, height=200).encode(
+        span(alt.X, "size", (0, largest or 1.0), f"size of the perturbation, {norm} ({_UNITS[norm]})"),
+        span(alt.Y, "misclassified", (0, 1)),
+        tooltip=tips(("row",), ("size", "misclassified", "median"), ".3g"),
+        **lines_by_row([*models]),
     )
-    return chart.properties(width=300, height=200)
+    return chart.mark_line(interpolate="step-after", clip=True)
 
 
 def certified_curves(models: Mapping[str, ArrayLike], attacked: Mapping[str, Mapping[float, float]]) -> Chart:
     """Draws the fraction of images that are correct and certified over the radius, and dots for accuracies under attack."""
-    if not models:
-        raise ValueError("Expected at least one model with certified radii. Received: none")
     values: list[dict] = []
     for row, radii in models.items():
         radii = np.sort(np.asarray(radii, np.float64))

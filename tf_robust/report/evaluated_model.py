@@ -7,7 +7,7 @@ from tf_robust import evaluation
 from tf_robust.evaluation import model_evaluation
 from tf_robust.evaluation.evaluation_data import EvaluationData
 from tf_robust.evaluation.model_evaluation import ModelEvaluation
-from tf_robust.report import model_figures
+from tf_robust.report import images
 from tf_robust.saved_models import loading
 from tf_robust.saved_models.export import export_calibrated
 from tf_robust.utils.progress import print_note
@@ -40,15 +40,9 @@ class EvaluatedModel:
         return loading.load_classifier(self.path, self.interface)
 
     def evaluate(self, folder: str, draw: bool = True) -> ModelEvaluation:
-        """Loads and evaluates the model, and draws figures of it.
+        """Loads and evaluates the model as `model_evaluation.evaluate` does; `draw`: and writes more than records into the folder.
 
-        Args:
-            folder: as in `model_evaluation.evaluate`; gets a subfolder `figures` and, with `calibrate`, `calibrated`: the model as a
-                SavedModel with scaled logits.
-            draw: whether to write more than records: figures and the calibrated model.
-
-        Raises:
-            ValueError: as in `model_evaluation.evaluate`.
+        It gets a subfolder `figures` and, with `calibrate`, `calibrated`: the model as a SavedModel with scaled logits.
         """
         done = model_evaluation.evaluate(
             self.load(),
@@ -59,11 +53,11 @@ class EvaluatedModel:
             split_chosen=self.split_chosen,
             model_name=self.model_name,
         )
-        if not draw:
-            return done
-        _draw(done, os.path.join(folder, "figures"))
-        if done.data.eval_config.calibrate != "none" and done.result.fitted:
-            _export(done, os.path.join(folder, "calibrated"))
+        if draw:
+            if done.data.eval_config.adaptation == "none":  # else predictions of the few images of a figure would be those of another batch
+                _draw(done, os.path.join(folder, "figures"))
+            if done.data.eval_config.calibrate != "none" and done.result.fitted:
+                _export(done, os.path.join(folder, "calibrated"))
         return done
 
 
@@ -80,12 +74,10 @@ def _export(done, path):
 def _draw(done, folder):
     """Draws the figures of a model."""
     eval_config, source = done.data.eval_config, done.source
-    if eval_config.adaptation != "none":
-        return  # predictions of the few images of a figure would be those of another batch
     masked = evaluation.masked(done.predict, source.class_mask)
     if "clean" in eval_config.evaluations:
-        model_figures.draw_maps(folder, masked, source)
+        images.draw_maps(folder, masked, source)
     if {*evaluation.CORRUPTION_FAMILIES} & set(eval_config.evaluations):
-        model_figures.draw_worst(folder, masked, source, done.result.sets, done.result.records)
+        images.draw_worst(folder, masked, source, done.result.sets, done.result.records)
     if "adversarial" in eval_config.evaluations and eval_config.attacks_by_gradient:
-        model_figures.draw_attacked(folder, evaluation.masked(done.classifier, source.class_mask), source, eval_config.attack_radii)
+        images.draw_attacked(folder, evaluation.masked(done.classifier, source.class_mask), source, eval_config.attack_radii)

@@ -7,24 +7,22 @@ import pandas
 
 from tf_robust.evaluation.metric_value import CONFIDENCE_FAMILIES, describe, parse_metric
 from tf_robust.evaluation.values import MIN_IMAGES
-from tf_robust.report import formatting
-from tf_robust.report.formatting import heading, interval, number_range, value
-from tf_robust.report.metric_order import without_adaptation
-from tf_robust.report.table_types import Entry, Table
 from tf_robust.report.tables import (
     ADAPTED,
+    Entry,
     Interval,
+    Table,
     cells,
     difference_intervals,
     difference_of,
     gain,
-    members,
     separate_interval,
+    without_adaptation,
 )
 
 ABSENT = "–"  # in place of a cell that was not measured
-SLICES = ("class", "group")  # families of metrics
-_OWN_TABLES = (*SLICES, *CONFIDENCE_FAMILIES, "ood")
+_SLICES = ("class", "group")  # families of metrics
+_OWN_TABLES = (*_SLICES, *CONFIDENCE_FAMILIES, "ood", "checks")
 _COLUMNS = 6  # metrics side by side
 _ENDS = 20  # slices of the lowest and of the highest accuracy that are shown where there are many
 _MEMBERS = {"clean": "clean", "apgd_ce": "APGD-CE", "apgd_t": "APGD-T", "fab_t": "FAB-T", "square": "Square"}  # of AutoAttack
@@ -43,14 +41,9 @@ _CHANGES = ("worse", "no interval", "better", "not significant")  # in the order
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A cell of a table.
+    """A cell of a table: the number to sort by, its text, and its interval or std, which may be empty.
 
-    Attributes:
-        value: the number to sort by.
-        text: the number.
-        uncertainty: its interval or std; may be empty.
-        paper: the paper's mean and std; empty if the paper has none.
-        best: whether it is the best of its metric.
+    `paper` has the paper's mean and std, empty if there are none; `best` says whether it is the best of its metric.
     """
 
     value: float
@@ -90,24 +83,13 @@ def main(table: Table) -> list[Section]:
 def others(table: Table, details: bool = True) -> list[Section]:
     """Returns all other tables; `details`: also those of further metrics and of single corruptions."""
     found = [shifts(table), adaptation(table), attack_members(table), confidence(table), open_sets(table)]
-    found += [*(further(table) if details else ()), by_slice(table), by_corruption(table) if details else None]
+    found += [*(_further(table) if details else ()), by_slice(table), by_corruption(table) if details else None]
     return [section for section in found if section]
-
-
-def number(one: float | None) -> Cell | None:
-    """Returns the cell of a number with three decimals, or of an integer; None of None."""
-    return None if one is None else Cell(one, f"{one:,}" if isinstance(one, int) else value(one))
-
-
-def frame_of(corner: str, lines: Mapping[str, Sequence[Cell | None]], columns: Sequence[str]) -> pandas.DataFrame:
-    """Returns a frame of cells, one line for each name; `corner` heads the names."""
-    frame = pandas.DataFrame([*lines.values()], index=[*lines], columns=[*columns], dtype=object)
-    return frame.rename_axis(corner)
 
 
 def values(table: Table, metrics: Sequence[str] | None = None) -> Section:
     """Returns the means of every row and metric, with the paper's; `metrics` None: the headlines."""
-    best = formatting.best_cells(table)
+    best = best_cells(table)
     shown = {key: _mean(entry, key in best) for key, entry in cells(table).items()}
     seeds = [len(entry["seeds"]) for entry in table["rows"]]
     if max(seeds) == 1:
@@ -115,8 +97,18 @@ def values(table: Table, metrics: Sequence[str] | None = None) -> Section:
     else:
         alone = " A row with one seed has the 95% interval for the number of test images." if min(seeds) == 1 else ""
         caption = f"Mean ± sample std over {number_range(seeds)} seeds.{alone}"
-    caption = f"{caption}{' Bold: the best mean.' * bool(best)} {formatting.unverified_note(table)}".rstrip()
+    caption = f"{caption}{' Bold: the best mean.' * bool(best)} {unverified_note(table)}".rstrip()
     return _by_model("Results", table, table["headlines"] if metrics is None else metrics, table["order"], shown, caption)
+
+
+def best_cells(table: Table) -> set[tuple[str, str]]:
+    """Returns the (row, metric) of each metric's best mean as printed, ties included; none where only one row was measured."""
+    best: set[tuple[str, str]] = set()
+    for metric in table["metrics"]:
+        means = {e["row"]: round(e["mean"], 3) for e in table["rows"] if e["metric"] == metric}
+        top = min(means.values()) if parse_metric(metric).lower_is_better else max(means.values())
+        best |= {(row, metric) for row, mean in means.items() if mean == top and len(means) > 1}
+    return best
 
 
 def differences(table: Table, metrics: Sequence[str] | None = None) -> Section | None:
@@ -144,7 +136,7 @@ def differences(table: Table, metrics: Sequence[str] | None = None) -> Section |
     return _by_model(f"Against {table['baseline']}", table, metrics, rows, shown, caption)
 
 
-def further(table: Table) -> list[Section]:
+def _further(table: Table) -> list[Section]:
     """Returns the values and differences of the metrics that are not headlines."""
     metrics = table["metrics"][len(table["headlines"]) :]
     if not metrics:
@@ -154,21 +146,26 @@ def further(table: Table) -> list[Section]:
     return [dataclasses.replace(section, heading=title) for section, title in zip(sections, titles) if section]
 
 
+def _members(table: Table) -> list[str]:
+    """Returns the details that are no values of one severity."""
+    return [metric for metric in table["details"] if parse_metric(metric).severity is None]
+
+
 def by_corruption(table: Table) -> Section | None:
     """Returns the means of single corruptions and perturbations, one per line, or None if none was measured."""
     shown = {key: _mean(entry, plain=True) for key, entry in cells(table).items()}
-    metrics = [metric for metric in members(table) if parse_metric(metric).family not in _OWN_TABLES]
+    metrics = [metric for metric in _members(table) if parse_metric(metric).family not in _OWN_TABLES]
     for adapted, plain in without_adaptation(metrics).items():  # of a row that was measured with adaptation alone: in the same line
         metrics.remove(adapted)
         shown = {**{(row, plain): cell for (row, metric), cell in shown.items() if metric == adapted}, **shown}
     caption = "Accuracy, mean over severities; for flips the flip probability (lower is better)."
-    return _by_metric("By corruption and perturbation", table, metrics, shown, caption) if metrics else None
+    return _by_metric("By corruption and perturbation", table, metrics, table["order"], shown, caption) if metrics else None
 
 
 def by_slice(table: Table) -> Section | None:
     """Returns the accuracy on each class and group, the lowest of the first row first, or None if none was measured."""
     shown = {key: _mean(entry) for key, entry in cells(table).items()}
-    metrics = [metric for metric in members(table) if parse_metric(metric).family in SLICES]
+    metrics = [metric for metric in _members(table) if parse_metric(metric).family in _SLICES]
     if not metrics:
         return None
     first = table["order"][0]
@@ -180,17 +177,24 @@ def by_slice(table: Table) -> Section | None:
         caption += (
             f" Up to {_ENDS} of the lowest and of the highest of {len(metrics):,}, with at least {MIN_IMAGES} images if there are such."
         )
-    section = _by_metric("By class and group", table, metrics, shown, caption).frame
-    is_listed = [metric in set(listed) for metric in metrics]
-    folded = section[[not one for one in is_listed]]
-    names = {heading(table, metric): metric for metric in metrics}
-    return Section("By class and group", section[is_listed], caption, names, folded if len(folded) else None)
+    section = _by_metric("By class and group", table, metrics, table["order"], shown, caption)
+    is_listed = pandas.Index(metrics).isin(listed)
+    folded = section.frame[~is_listed]
+    return dataclasses.replace(section, frame=section.frame[is_listed], folded=folded if len(folded) else None)
 
 
 def shifts(table: Table) -> Section | None:
     """Returns the difference of every row's accuracy on each shifted data set to its clean accuracy, or None if none was measured."""
-    pairs = shift_pairs(table)
-    lines = {parse_metric(shift).name: [_shift(table, row, clean, shift) for row in table["order"]] for clean, shift in pairs}
+    pairs, entries = shift_pairs(table), cells(table)
+
+    def fall(row: str, clean: str, shift: str) -> Cell | None:
+        if (row, clean) not in entries or (row, shift) not in entries:
+            return None
+        original, shifted = entries[row, clean], entries[row, shift]
+        difference = shifted["mean"] - original["mean"]
+        return Cell(difference, f"{difference:+z.3f}", interval(*separate_interval(shifted, original), "+"))
+
+    lines = {parse_metric(shift).name: [fall(row, clean, shift) for row in table["order"]] for clean, shift in pairs}
     caption = (
         "Accuracy on the shifted images minus accuracy on the original ones, with its 95% interval: over seeds, or with one seed "
         "Newcombe's for two separate sets of images."
@@ -230,7 +234,7 @@ def attack_members(table: Table) -> Section | None:
     warnings: dict[str, list[str]] = {}
     for (row, metric), result in table["attacks"].items():
         name = describe(metric).name
-        label = name if len(table["order"]) == 1 else f"{row}: {name}"
+        label = _label(table, row, name)
         after = [result["accuracy_after"].get(member) for member in _MEMBERS]
         positive = [accuracy is None or accuracy > 0 for accuracy in after]  # a member after accuracy 0 has no images
         lines[label] = [number(accuracy if all(positive[:place]) else None) for place, accuracy in enumerate(after)]
@@ -260,7 +264,7 @@ def confidence(table: Table) -> Section | None:
             family, _, name = metric.partition("/")
             found = [entries.get((row, "/".join(filter(None, (family, group, name))))) for group in groups]
             if any(found):
-                lines[text if len(table["order"]) == 1 else f"{row}: {text}"] = [one and number(one["mean"]) for one in found]
+                lines[_label(table, row, text)] = [one and number(one["mean"]) for one in found]
     columns = [group.replace("_", " ").removeprefix("shift/") or "clean" for group in groups]
     caption = (
         "Fitted on validation images. The wanted accuracy among the answered (with 95% confidence) and the conformal coverage hold for "
@@ -276,7 +280,7 @@ def open_sets(table: Table) -> Section | None:
     sets = dict.fromkeys(parse_metric(metric).name.rpartition("/")[0] for _, metric in entries)
     kinds = [(row, kind) for row in models for kind in ("auroc", "fpr95")]
     lines = {name: [(one := entries.get((row, f"ood/{name}/{kind}"))) and number(one["mean"]) for row, kind in kinds] for name in sets}
-    columns = [kind.upper() if len(table["order"]) == 1 else f"{row}: {kind.upper()}" for row, kind in kinds]
+    columns = [_label(table, row, kind.upper()) for row, kind in kinds]
     caption = (
         "Clean images against data sets of other classes. NAME: by the largest probability, NAME/max_logit: the largest logit, "
         "NAME/energy: the energy, NAME/knn: nearest training images. "
@@ -298,27 +302,35 @@ def changes(table: Table) -> list[Section]:
             numbers = [number(entry["mean"] - mean), number(entry["mean"]), Cell(mean, value(mean, "+")), ends]
             found.append((rank, entry["metric"], [*numbers, Cell(rank, _CHANGES[rank])]))
     found.sort(key=lambda one: (one[0], order.index(one[1])))
-    shown = [rank == 0 or metric in table["headlines"] for rank, metric, _ in found]
     columns = [table["baseline"], next(row for row in table["order"] if row != table["baseline"]), "difference", "95% interval", "change"]
     caption = "Paired over the test images, with 95% intervals. What got worse comes first. Not significant: the interval includes 0."
+    names = {heading(table, metric): metric for _, metric, _ in found}
     sections = []
-    for title, first in (("What changed", True), ("What changed, further metrics", False)):
-        lines = {heading(table, metric): line for (_, metric, line), is_first in zip(found, shown) if is_first == first}
-        names = {heading(table, metric): metric for _, metric, _ in found}
+    for title, is_first in (("What changed", True), ("What changed, further metrics", False)):
+        shown = [one for one in found if (one[0] == 0 or one[1] in table["headlines"]) == is_first]
+        lines = {heading(table, metric): line for _, metric, line in shown}
         sections += [Section(title, frame_of("metric", lines, columns), caption, names)] if lines else []
     return sections
 
 
-def shown_metrics(table: Table) -> list[str]:
-    """Returns the metrics of the tables that have a description, for a legend."""
-    return [metric for metric in table["metrics"] if describe(metric).meaning]
+def legend(table: Table) -> list[tuple[str, str, str]]:
+    """Returns (long name, metric, meaning) of the metrics of the tables that have a description."""
+    return [(heading(table, metric), metric, meaning) for metric in table["metrics"] if (meaning := describe(metric).meaning)]
+
+
+def _label(table: Table, row: str, name: str) -> str:
+    """Returns a name, after that of its row if there are several."""
+    return name if len(table["order"]) == 1 else f"{row}: {name}"
 
 
 def _mean(entry: Entry, best: bool = False, plain: bool = False) -> Cell:
-    """Returns the cell of a mean; `plain`: without an interval over the images."""
-    uncertainty = "" if plain and entry["std"] is None else formatting.uncertainty(entry)
-    paper = formatting.mean_and_std(*entry["paper"]) if entry["paper"] else ""
-    return Cell(entry["mean"], value(entry["mean"]), uncertainty, paper, best)
+    """Returns the cell of a mean with its std or interval; `plain`: without an interval over the images."""
+    ends = "" if plain else interval(entry["low"], entry["high"])
+    paper = ""
+    if entry["paper"]:
+        mean, std = entry["paper"]
+        paper = value(mean) if std is None else f"{value(mean)} ± {std:.3f}"
+    return Cell(entry["mean"], value(entry["mean"]), ends if entry["std"] is None else f"± {entry['std']:.3f}", paper, best)
 
 
 def _difference(entry: Entry, one: Interval | None) -> Cell:
@@ -327,18 +339,8 @@ def _difference(entry: Entry, one: Interval | None) -> Cell:
     return Cell(mean, f"{mark}{value(mean, '+')}", interval(one.low, one.high, "+") if one else "")
 
 
-def _shift(table: Table, row: str, clean: str, shift: str) -> Cell | None:
-    entries = cells(table)
-    if (row, clean) not in entries or (row, shift) not in entries:
-        return None
-    original, shifted = entries[row, clean], entries[row, shift]
-    difference = shifted["mean"] - original["mean"]
-    return Cell(difference, f"{difference:+z.3f}", interval(*separate_interval(shifted, original), "+"))
-
-
-def _by_metric(title: str, table: Table, metrics: Sequence[str], shown: Mapping, caption: str, rows: Sequence[str] = ()) -> Section:
-    """Returns a section with one line per metric and one column per model."""
-    rows = rows or table["order"]
+def _by_metric(title: str, table: Table, metrics: Sequence[str], rows: Sequence[str], shown: Mapping, caption: str) -> Section:
+    """Returns a section with one line per metric and one column per row."""
     names = {heading(table, metric): metric for metric in metrics}
     lines = [[shown.get((row, metric)) for row in rows] for metric in metrics]
     frame = pandas.DataFrame(lines, index=[heading(table, metric) for metric in metrics], columns=[*rows], dtype=object)
@@ -347,8 +349,48 @@ def _by_metric(title: str, table: Table, metrics: Sequence[str], shown: Mapping,
 
 def _by_model(title: str, table: Table, metrics: Sequence[str], rows: Sequence[str], shown: Mapping, caption: str) -> Section:
     """Returns a section with one line per model; one line per metric if there are many metrics, and fewer models."""
-    section = _by_metric(title, table, metrics, shown, caption, rows)
+    section = _by_metric(title, table, metrics, rows, shown, caption)
     frame = section.frame.dropna(axis=1, how="all")
     if len(metrics) <= max(_COLUMNS, len(frame.columns)):
         frame = frame.T.rename_axis("model")
     return dataclasses.replace(section, frame=frame)
+
+
+def frame_of(corner: str, lines: Mapping[str, Sequence[Cell | None]], columns: Sequence[str]) -> pandas.DataFrame:
+    """Returns a frame of cells, one line for each name; `corner` heads the names."""
+    frame = pandas.DataFrame([*lines.values()], index=[*lines], columns=[*columns], dtype=object)
+    return frame.rename_axis(corner)
+
+
+def number(one: float | None) -> Cell | None:
+    """Returns the cell of a number with three decimals, or of an integer; None of None."""
+    return None if one is None else Cell(one, f"{one:,}" if isinstance(one, int) else value(one))
+
+
+def value(number: float, sign: str = "") -> str:
+    """Returns a number with three decimals; a large one, such as a size in bytes, without."""
+    return f"{number:{sign}z.3f}" if abs(number) < 10000 else f"{number:{sign},.0f}"
+
+
+def interval(low: float | None, high: float | None, sign: str = "", decimals: int = 3) -> str:
+    """Returns `[low, high]`, or an empty text where there is no interval; an end that is not 0 is not printed as 0."""
+    if low is None or high is None:
+        return ""
+    shown = next((n for n in (decimals, decimals + 1) if all(round(end, n) or not end for end in (low, high))), decimals + 2)
+    return f"[{low:{sign}z.{shown}f}, {high:{sign}z.{shown}f}]"
+
+
+def number_range(counts: Sequence[int]) -> str:
+    """Returns the smallest and the largest of some numbers, as one number if they are equal."""
+    return f"{max(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
+
+
+def heading(table: Table, metric: str) -> str:
+    """Returns a metric's long name, with a dagger if it is based on a reference table that was not verified."""
+    return f"{describe(metric).name}{' †' if metric in table['unverified'] else ''}"
+
+
+def unverified_note(table: Table) -> str:
+    """Returns the explanation of the dagger; empty if no metric has one."""
+    sources = dict.fromkeys(table["unverified"].values())
+    return f"† Divided by a reference network's numbers that were not verified ({'; '.join(sources)})." if sources else ""

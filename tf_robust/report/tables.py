@@ -1,4 +1,4 @@
-"""Joins the evaluations of many runs to one table of rows x metrics.
+"""Joins the evaluations of many runs to one table of rows x metrics, and orders its metrics.
 
 A *row* is a method with its settings, named after its flagfile; a *metric* is `bal`, `un`, `clean`, ...; runs of one row differ by seed.
 Intervals over seeds are Student's t: they describe the variation over seeds, on one fixed test set. Where results per image are
@@ -6,8 +6,10 @@ available, differences are also tested over the images, which both rows share.
 """
 
 import collections
+import dataclasses
+import re
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas
@@ -15,12 +17,67 @@ import scipy.stats
 
 from tf_robust import metrics
 from tf_robust.evaluation import card
-from tf_robust.evaluation.metric_value import parse_metric
+from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES, MetricValue, parse_metric
 from tf_robust.evaluation.recording import OTHER_ORDER
 from tf_robust.metrics.paired import PairedDifference
-from tf_robust.report.metric_order import by_family, headlines_of, without_adaptation, without_members
-from tf_robust.report.table_types import AttackResult, Difference, Entry, Evaluation, Paper, PerImage, Table
 from tf_robust.utils.errors import unknown
+
+Evaluation = Mapping[str, typing.Any]  # the content of `evaluation.json`
+Paper = Mapping[str, Mapping[str, Sequence]]  # {row: {metric: [mean, std or None]}}
+PerImage = Callable[[Evaluation, str], tuple[str, np.ndarray] | None]  # (evaluation, metric) -> (digest of the images, values [N])
+
+
+class Difference(typing.TypedDict):
+    """The paired difference of a row to the baseline, over common seeds."""
+
+    baseline: str  # name of the row
+    mean: float
+    low: float | None  # lower end of the 95 % t interval; None with one pair
+    high: float | None
+    pairs: int  # number of common seeds
+    images: PairedDifference | None  # of the means over common seeds; None without results of the same images
+
+
+class Entry(typing.TypedDict):
+    """One metric of one row."""
+
+    row: str
+    metric: str  # name of the metric
+    values: list[float]  # one for each seed
+    seeds: list[int]  # sorted
+    mean: float
+    std: float | None  # sample standard deviation over seeds; None with one seed
+    low: float | None  # lower end of the 95 % interval: of the mean over seeds, or with one seed binomial
+    high: float | None
+    paper: list | None  # the paper's mean and its std or None
+    difference: Difference | None  # to the baseline; None if there is nothing to compare
+
+
+class AttackResult(typing.TypedDict):
+    """The result of an attack by members in turn, or of Square alone."""
+
+    accuracy_after: Mapping[str, float]  # {"clean" or member: accuracy after it and those before it}
+    warnings: Sequence[str]
+    budget: str  # per image, and the number of images, in words
+
+
+class Table(typing.TypedDict):
+    """Rows x metrics."""
+
+    rows: list[Entry]  # one for every row and metric
+    order: list[str]  # names of the rows
+    metrics: list[str]  # names of the metrics, headlines first
+    headlines: list[str]  # of a family with many metrics those that summarize it, metrics that the paper printed, and all others
+    adapted: dict[str, str]  # {metric with test-time adaptation: the same without}, where both were measured; in none of the others
+    details: list[str]  # metrics of one corruption, severity or perturbation, where others summarize them
+    baseline: str  # name of the row
+    unverified: dict[str, str]  # {metric: source of the reference table that it is divided by, if that was not compared with its source}
+    images: dict[str, int]  # {metric: number of images}
+    falls: dict[str, PairedDifference]  # {metric: paired difference to the clean accuracy over the images}, of a single evaluation
+    attacks: dict[tuple[str, str], AttackResult]  # {(row, metric): result under AutoAttack or Square}, first evaluation of each row
+    training_seconds: dict[str, float]  # {row: median time of its trainings}, without rows whose time was not recorded
+    training_ratios: dict[str, float]  # {row: training time relative to the baseline's}, of rows trained from scratch for as many steps
+
 
 BASELINES = ("xe", "cross_entropy")
 ADAPTED = ", adapted"  # at the end of the name of a row that was measured with adaptation
@@ -33,13 +90,14 @@ _FIELD_NAMES = {
 _DIGESTS = ("fingerprint", "std_from", "surrogate", "files")  # fields whose values say nothing
 _ROUNDING = 1e-9  # width of an interval of seeds whose differences are equal
 _PRETRAINED = ("linear_probe", "finetune", "l2_sp", "similarity")  # methods whose training time is only that of the last stage
-_SHORTEST = 30.0  # seconds of a training that is compared; in shorter ones building the graphs takes a large part of the time
+_MIN_SECONDS = 30.0  # of a training that is compared; in shorter ones building the graphs takes a large part of the time
 _BUDGET = {
     "steps": "{:,} steps",
     "restarts": "{:,} restart(s)",
     "target_classes": "{:,} target classes",
     "queries": "{:,} queries of Square",
 }  # fields of a card
+KINDS = ("corruptions", "noise", "attacks", "shifts")  # changes of images by which models are compared
 
 
 class Interval(typing.NamedTuple):
@@ -63,10 +121,10 @@ def aggregate(
             per-image results are available.
 
     Raises:
-        ValueError: no evaluations, a missing field, a duplicate row and seed, an unknown baseline, bad numbers in `paper`;
-            a metric with different evaluation cards (names the field that differs).
+        ValueError: no evaluations, a duplicate row and seed, an unknown baseline; a metric with different evaluation cards (names the
+            field that differs).
     """
-    evaluations = list(evaluations)
+    evaluations, paper = list(evaluations), paper or {}
     runs = _by_cell(evaluations)
     _check_cards(evaluations)
     order = list(dict.fromkeys(row for row, _ in runs))
@@ -74,34 +132,33 @@ def aggregate(
     metrics = without_members(available)
     adapted = without_adaptation(metrics)
     metrics = [metric for metric in metrics if metric not in adapted]
-    headlines = headlines_of(metrics, {metric for printed in (paper or {}).values() for metric in printed})
+    headlines = headlines_of(metrics, {metric for printed in paper.values() for metric in printed})
     metrics = [*headlines, *(metric for metric in metrics if metric not in headlines)]
     if baseline is None:
         baseline = next((name for name in BASELINES if name in order), order[0])
     if baseline not in order:
         raise unknown("baseline row", baseline, order)
     entries = [
-        _entry(row, metric, runs[row, metric], _paper(paper or {}, row, metric), _difference(runs, row, metric, baseline, per_image))
+        _entry(row, metric, runs[row, metric], paper.get(row, {}).get(metric), _difference(runs, row, metric, baseline, per_image))
         for row in order
         for metric in available
         if (row, metric) in runs
     ]
-    details = [metric for metric in available if metric not in (*metrics, *adapted)]
-    seconds = _training_seconds(evaluations)
+    seconds, ratios = _training_times(evaluations, baseline)
     return {
         "rows": entries,
         "order": order,
         "metrics": metrics,
         "headlines": headlines,
         "adapted": adapted,
-        "details": details,
+        "details": [metric for metric in available if metric not in (*metrics, *adapted)],
         "baseline": baseline,
         "unverified": _unverified(evaluations),
         "images": {measured["metric"]: measured["count"] for evaluation in evaluations for measured in evaluation["rows"]},
         "falls": _falls(evaluations, available, per_image) if len(evaluations) == 1 else {},
         "attacks": _attacks(evaluations),
         "training_seconds": seconds,
-        "training_ratios": _training_ratios(evaluations, seconds, baseline),
+        "training_ratios": ratios,
     }
 
 
@@ -113,11 +170,6 @@ def _unverified(evaluations: Iterable[Evaluation]) -> dict[str, str]:
             if part.get("verified") is False:
                 sources[measured["metric"]] = part["source"]
     return sources
-
-
-def members(table: Table) -> list[str]:
-    """Returns the details that are means of one corruption or perturbation over its severities."""
-    return [metric for metric in table["details"] if (name := parse_metric(metric)).severity is None and name.family != "checks"]
 
 
 def _check_cards(evaluations: Iterable[Evaluation]) -> None:
@@ -149,8 +201,6 @@ def _by_cell(evaluations: Sequence[Evaluation]) -> dict[tuple[str, str], dict[in
     """Returns {(row, metric): {seed: row of the evaluation}}."""
     runs: dict[tuple[str, str], dict[int, dict]] = {}
     for evaluation in evaluations:
-        if missing := {"row", "seed", "rows"} - evaluation.keys():
-            raise ValueError(f"Expected an evaluation with row, seed, rows. Missing: {sorted(missing)}")
         row, seed = evaluation["row"], evaluation["seed"]
         for measured in evaluation["rows"]:
             by_seed = runs.setdefault((row, measured["metric"]), {})
@@ -160,11 +210,11 @@ def _by_cell(evaluations: Sequence[Evaluation]) -> dict[tuple[str, str], dict[in
                 )
             by_seed[seed] = {**measured, "evaluation": evaluation}
     if not runs:
-        raise ValueError(f"Expected evaluations with metrics. Received: {len(evaluations)} evaluations without any")
+        raise ValueError(f"Expected evaluations with metrics. Received: {len(evaluations)} without any")
     return runs
 
 
-def _entry(row: str, metric: str, by_seed: dict[int, dict], paper: list | None, difference: Difference | None) -> Entry:
+def _entry(row: str, metric: str, by_seed: dict[int, dict], paper: Sequence | None, difference: Difference | None) -> Entry:
     seeds = sorted(by_seed)
     values = [by_seed[seed]["value"] for seed in seeds]
     low, high = t_interval(values)
@@ -179,7 +229,7 @@ def _entry(row: str, metric: str, by_seed: dict[int, dict], paper: list | None, 
         "std": float(np.std(values, ddof=1)) if len(values) > 1 else None,
         "low": low,
         "high": high,
-        "paper": paper,
+        "paper": list(paper) if paper else None,
         "difference": difference,
     }
 
@@ -190,13 +240,6 @@ def t_interval(values: Sequence[float]) -> tuple[float | None, float | None]:
         return None, None
     half = scipy.stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
     return float(np.mean(values) - half), float(np.mean(values) + half)
-
-
-def _paper(paper: Paper, row: str, metric: str) -> list | None:
-    printed = paper.get(row, {}).get(metric)
-    if printed is not None and (not isinstance(printed, (list, tuple)) or len(printed) != 2):
-        raise ValueError(f"Expected the paper's [mean, std] for {row!r}, {metric!r}. Received: {printed!r}")
-    return list(printed) if printed else None
 
 
 def _difference(
@@ -274,16 +317,9 @@ def cells(table: Table) -> dict[tuple[str, str], Entry]:
     return {(entry["row"], entry["metric"]): entry for entry in table["rows"]}
 
 
-def unadapted_cells(table: Table) -> dict[tuple[str, str], Entry]:
-    """Returns {(row, metric without adaptation): entry}; the entry is with adaptation where a row was measured so alone."""
-    adapted_first = sorted(table["rows"], key=lambda entry: not parse_metric(entry["metric"]).adapted)
-    return {(entry["row"], parse_metric(entry["metric"]).unadapted): entry for entry in adapted_first}
-
-
 def difference_of(entry: Entry) -> Difference:
     """Returns the difference to the baseline of an entry that has one."""
-    if entry["difference"] is None:
-        raise ValueError(f"Expected an entry that is compared with the baseline. Received: {entry['row']!r}, {entry['metric']!r}")
+    assert entry["difference"] is not None
     return entry["difference"]
 
 
@@ -337,28 +373,23 @@ def separate_interval(first: Entry, second: Entry) -> tuple[float | None, float 
     return metrics.newcombe_interval((first["mean"], first["low"], first["high"]), (second["mean"], second["low"], second["high"]))
 
 
-def _training_seconds(evaluations: Iterable[Evaluation]) -> dict[str, float]:
-    """Returns {row: median training time of its runs}, without resumed runs that recorded less than a second."""
-    times: dict[str, list[float]] = {}
-    for evaluation in evaluations:
-        if (own := evaluation.get("training", {}).get("seconds", 0)) >= 1:
-            times.setdefault(evaluation["row"], []).append(own)
-    return {row: float(np.median(values)) for row, values in times.items()}
+def _training_times(evaluations: Iterable[Evaluation], baseline: str) -> tuple[dict[str, float], dict[str, float]]:
+    """Returns {row: median seconds of its trainings}, and the ratios to the baseline of rows trained from scratch for as many steps.
 
-
-def _training_ratios(evaluations: Iterable[Evaluation], times: dict[str, float], baseline: str) -> dict[str, float]:
-    """Returns {row: training time relative to the baseline's}, of rows that were trained from scratch for as many steps.
-
-    It is empty if the baseline trained for less than 30 seconds, a large part of which is spent on building graphs.
+    Resumed runs that recorded less than a second are left out. There are no ratios if the baseline trained for less than 30 seconds.
     """
-    steps = dict[str, set]()
+    times: dict[str, list[float]] = {}
+    kinds: dict[str, set] = {}
     for evaluation in evaluations:
-        kind = "pretrained" if evaluation.get("method") in _PRETRAINED else evaluation.get("training", {}).get("steps")
-        steps.setdefault(evaluation["row"], set()).add(kind)
-    if times.get(baseline, 0.0) < _SHORTEST:
-        return {}
-    same = [row for row in times if steps[row] == steps[baseline] and "pretrained" not in steps[row]]
-    return {row: times[row] / times[baseline] for row in same}
+        row, training = evaluation["row"], evaluation.get("training", {})
+        if (own := training.get("seconds", 0)) >= 1:
+            times.setdefault(row, []).append(own)
+        kinds.setdefault(row, set()).add("pretrained" if evaluation.get("method") in _PRETRAINED else training.get("steps"))
+    seconds = {row: float(np.median(values)) for row, values in times.items()}
+    if seconds.get(baseline, 0.0) < _MIN_SECONDS:
+        return seconds, {}
+    same = [row for row in seconds if kinds[row] == kinds[baseline] and "pretrained" not in kinds[row]]
+    return seconds, {row: seconds[row] / seconds[baseline] for row in same}
 
 
 def _attacks(evaluations: Iterable[Evaluation]) -> dict[tuple[str, str], AttackResult]:
@@ -367,18 +398,94 @@ def _attacks(evaluations: Iterable[Evaluation]) -> dict[tuple[str, str], AttackR
     for evaluation in evaluations:
         for measured in evaluation["rows"]:
             name = parse_metric(measured["metric"])
-            part = (evaluation.get("card") or {}).get(name.card_family, {})
-            recorded = (evaluation.get("attacks") or {}).get(str(name.plain))
+            settings = (evaluation.get("card") or {}).get(name.card_family, {})
+            result = (evaluation.get("attacks") or {}).get(str(name.plain))
             if name.card_family == "robust_square":
-                recorded = {"accuracy_after": {"square": measured["value"]}, "warnings": []}
-            if recorded:
-                texts = [text.format(part[field]) for field, text in _BUDGET.items() if field in part]
+                result = {"accuracy_after": {"square": measured["value"]}, "warnings": []}
+            if result:
+                texts = [text.format(settings[field]) for field, text in _BUDGET.items() if field in settings]
                 texts = [text.replace("(s)", "" if text.startswith("1 ") else "s") for text in texts]
                 budget = ", ".join([*texts, f"{measured['count']:,} images"])
-                result: AttackResult = {
-                    "accuracy_after": recorded["accuracy_after"],
-                    "warnings": recorded["warnings"],
-                    "budget": budget,
-                }
-                found.setdefault((evaluation["row"], measured["metric"]), result)
+                own: AttackResult = {"accuracy_after": result["accuracy_after"], "warnings": result["warnings"], "budget": budget}
+                found.setdefault((evaluation["row"], measured["metric"]), own)
     return found
+
+
+def by_family(metrics: Iterable[str]) -> list[str]:
+    """Returns each metric once, in the order in which they come, those of a family together."""
+    families: dict[tuple[str, str], dict[str, None]] = {}
+    for metric in metrics:
+        name = parse_metric(metric)
+        families.setdefault((name.prefix, name.family), {})[metric] = None
+    return [metric for members in families.values() for metric in members]
+
+
+def without_adaptation(metrics: Sequence[str]) -> dict[str, str]:
+    """Returns {metric with adaptation: the same without} of those measured both ways."""
+    names = {metric: parse_metric(metric) for metric in metrics}
+    plain = {metric: name.unadapted for metric, name in names.items() if name.adapted}
+    return {metric: one for metric, one in plain.items() if one in names}
+
+
+def without_members(metrics: Sequence[str]) -> list[str]:
+    """Returns the metrics that are no detail of others: not those of one corruption, perturbation, class, ...
+
+    A corruption of which no mean was measured (a corrupted set on disk may lack others) stays: its mean over severities, if it has one.
+    """
+    names = {metric: parse_metric(metric) for metric in metrics}
+    chosen = [metric for metric, name in names.items() if not name.is_member or _stands_alone(name, names)]
+    return chosen or [*metrics]
+
+
+def _stands_alone(member: MetricValue, names: Mapping[str, MetricValue]) -> bool:
+    """Whether a metric is of a corruption that no measured mean contains."""
+    over_severities = str(dataclasses.replace(member, severity=None))
+    if member.family not in CORRUPTION_FAMILIES or (member.severity and over_severities in names):
+        return False
+    means = [name for name in names.values() if (name.prefix, name.family) == (member.prefix, member.family) and not name.is_member]
+    return not any(_is_headline(mean) or member.name in metrics.MEANS.get(mean.name, ()) for mean in means)
+
+
+def _is_headline(metric: MetricValue) -> bool:
+    return metric.entry.metric.headline and not metric.is_member
+
+
+def headlines_of(metrics: Sequence[str], printed: set[str]) -> list[str]:
+    """Returns the metrics to show first; of a family whose headlines were not measured, all."""
+    names = {metric: parse_metric(metric) for metric in metrics}
+    headlines = {metric for metric, name in names.items() if _is_headline(name)}
+    summarized = {(names[metric].family, names[metric].prefix) for metric in headlines}
+    return [
+        metric for metric, name in names.items() if metric in printed or metric in headlines or (name.family, name.prefix) not in summarized
+    ]
+
+
+def _kind_of_images(metric: str) -> str:
+    """Returns the one of `KINDS` by which the images of an accuracy were changed; empty for other metrics."""
+    entry = parse_metric(metric).entry
+    return entry.metric.change if entry.images and entry.metric.change in KINDS else ""
+
+
+def kinds_of_robustness(table: Table) -> dict[str, str]:
+    """Returns {one of `KINDS`: a headline that is an accuracy on such images}, of those that were measured.
+
+    It is the first one; if any can be compared with the baseline, the first of these. Of several attacks within the same radius it is
+    that with the lowest mean accuracy: the accuracy under the strongest attack is the one that counts.
+    """
+    compared = {entry["metric"] for entry in table["rows"] if entry["difference"]}
+    headlines = sorted(table["headlines"], key=lambda metric: metric not in compared)
+    first: dict[str, str] = {}
+    for metric in headlines:
+        first.setdefault(_kind_of_images(metric), metric)
+    if attack := first.get("attacks"):
+        same = [one for one in headlines if _kind_of_images(one) == "attacks" and _threat_of(one) == _threat_of(attack)]
+        same = [one for one in same if (one in compared) == (attack in compared)]
+        means = {one: np.mean([entry["mean"] for entry in table["rows"] if entry["metric"] == one]) for one in same}
+        first["attacks"] = min(same, key=lambda one: means[one])
+    return {kind: first[kind] for kind in KINDS if kind in first}
+
+
+def _threat_of(metric: str) -> str:
+    """Returns norm and radius of the metric of an attack: l2_0.5."""
+    found = re.search(r"(l2|linf)_.*$", metric)
+    return found[0] if found else ""

@@ -12,7 +12,7 @@ import pandas
 
 from tf_robust import evaluation, report
 from tf_robust.report import comparison
-from tf_robust.report.table_types import Table
+from tf_robust.report.tables import Table
 from tf_robust.saved_models import loading
 from tf_robust.utils.errors import unknown
 

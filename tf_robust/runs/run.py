@@ -23,8 +23,8 @@ from tf_robust.integrations import storage, tracking
 from tf_robust.methods.base import Method
 from tf_robust.methods.contrastive import ContrastiveMethod
 from tf_robust.models import weights
-from tf_robust.report import model_figures
 from tf_robust.report.evaluated_model import EvaluatedModel
+from tf_robust.report.images import draw_utility
 from tf_robust.runs import workdir
 from tf_robust.runs.config import RunConfig, selection_of, selection_options
 from tf_robust.saved_models import export, loading, zoo
@@ -178,7 +178,7 @@ class Run:
             embeddings = [method.classifier(part, training=False)["embedding"] for part in np.array_split(images, 10)]
             board.map_embeddings(np.concatenate(embeddings), labels, source.class_names, images)
         if source.num_classes == 15 and self.config.data.data.startswith("synthetic_"):
-            path = model_figures.draw_utility(os.path.join(folder, "figures"), method.classifier, source)
+            path = draw_utility(os.path.join(folder, "figures"), method.classifier, source)
             board.show("utility", path)
         export.export(
             method.classifier,

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_robust import evaluation, report
 from tf_robust.report import comparison
 from tf_robust.report.evaluated_model import EvaluatedModel
-from tf_robust.report.table_types import PerImage
+from tf_robust.report.tables import PerImage
 from tf_robust.runs.run import Run
 from tf_robust.utils.errors import RunFailed, message_of, unknown
 from tf_robust.utils.files import read_json, write_json
