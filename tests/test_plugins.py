@@ -7,12 +7,15 @@ import sys
 
 import pytest
 
+from tests.command_line import main
 from tests.conftest import ROOT
+from tf_robust import corruptions, methods
+from tf_robust.utils import plugins
 
 MODULE = '''
 import tensorflow as tf
 
-from tf_robust import methods
+from tf_robust import corruptions, methods
 
 
 class HalfCrossEntropy(methods.CrossEntropy):
@@ -32,33 +35,46 @@ class HalfCrossEntropy(methods.CrossEntropy):
 
 
 methods.METHODS["half_cross_entropy"] = HalfCrossEntropy
+corruptions.CORRUPTIONS["dimmed"] = corruptions.Corruption("dimmed", lambda images, level: images * level, levels=(0.8, 0.6, 0.4, 0.2, 0.0))
 '''
 
 
-@pytest.fixture(scope="module")
-def command(tmp_path_factory):
-    """A function that runs a command line with the plugin, in a folder that has it."""
-    folder = tmp_path_factory.mktemp("plugin")
-    (folder / "my_methods.py").write_text(MODULE)
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The folder of a module `my_methods`, in which commands run; what it registers is removed."""
+    (tmp_path / "my_methods.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    registries = [(registry, dict(registry)) for registry in (methods.METHODS, corruptions.CORRUPTIONS, plugins.named)]
+    yield tmp_path
+    for registry, before in registries:
+        registry.clear()
+        registry.update(before)
+    sys.modules.pop("my_methods", None)
 
-    def run(*arguments):
-        program = [sys.executable, os.path.join(ROOT, "run_experiment.py"), *arguments]
-        return subprocess.run(program, cwd=folder, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ROOT}, check=False)
 
-    run.folder = folder
-    return run
-
-
-def test_a_method_of_a_plugin_is_trained_with_its_flags(command):
-    """Takes seconds: a process of its own imports TensorFlow."""
+def test_a_run_remembers_its_plugin_and_its_code(folder):
     small = ["--data=digits", "--model=mlp", "--train_examples=40", "--batch_size=20", "--epochs=1", "--subset=40", "--evaluations=clean"]
-    arguments = ["--plugin=my_methods", "train", "--method=half_cross_entropy", "--half_cross_entropy_factor=0.25", *small, "--workdir=run"]
-    done = command(*arguments)
-    assert done.returncode == 0, done.stderr
-    assert "--half_cross_entropy_factor=0.25\n" in (command.folder / "run" / "flags.txt").read_text()
-    assert json.loads((command.folder / "run" / "evaluation.json").read_text())["method"] == "half_cross_entropy"
+    train = ["train", "--method=half_cross_entropy", "--half_cross_entropy_factor=0.25", *small, "--workdir=run"]
+    main("--plugin=my_methods", *train)
+    assert {"--half_cross_entropy_factor=0.25", "--plugin=my_methods"} < {*(folder / "run/flags.txt").read_text().splitlines()}
+    assert json.loads((folder / "run/evaluation.json").read_text())["method"] == "half_cross_entropy"
+    assert "--plugin=my_methods" in (folder / "run/report.md").read_text()
+    plugins.named.clear()
+    del corruptions.CORRUPTIONS["dimmed"], methods.METHODS["half_cross_entropy"], sys.modules["my_methods"]
+    main("evaluate", "run", "--evaluations=clean,corruptions", "--corruptions=dimmed", "--severities=5", "--workdir=dim")
+    values = {row["metric"]: row["value"] for row in json.loads((folder / "dim/evaluation.json").read_text())["rows"]}
+    assert values["corruptions/dimmed/5"] < 0.3  # black images
+    (folder / "my_methods.py").write_text(MODULE.replace("self.factor * term", "2 * self.factor * term"))
+    with pytest.raises(ValueError, match="Expected the code of the method and views with which run was trained"):
+        main("--plugin=my_methods", *train)
+    (folder / "my_methods.py").write_text(MODULE)
+    (folder / "row.flags").write_text("\n".join(["--plugin=my_methods", *train[1:]]))
+    main("train", "--flagfile=row.flags")  # it is already done
 
 
-def test_a_plugin_that_is_missing_is_named(command):
-    done = command("--plugin=no_such_module", "list", "methods")
+def test_a_plugin_that_is_missing_is_named():
+    """Takes seconds: a process of its own."""
+    program = [sys.executable, os.path.join(ROOT, "run_experiment.py"), "--plugin=no_such_module", "list", "methods"]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "Expected --plugin=MODULE that can be imported. Received: no_such_module" in done.stderr

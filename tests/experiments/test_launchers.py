@@ -222,9 +222,9 @@ def test_a_task_works_in_the_folder_of_the_command_and_writes_its_output(tmp_pat
         raise ValueError("no data")
 
     monkeypatch.chdir("/")
-    outcome = call(function, str(tmp_path / "logs" / "task.log"), str(tmp_path))
+    outcome = call(function, str(tmp_path / "logs" / "task.log"), str(tmp_path), [])
     assert outcome == Outcome(None, "no data")
-    assert call(dict, str(tmp_path / "logs" / "task.log"), str(tmp_path)) == Outcome({}, threads=environment.thread_count())
+    assert call(dict, str(tmp_path / "logs" / "task.log"), str(tmp_path), []) == Outcome({}, threads=environment.thread_count())
     assert "'data'" in (tmp_path / "logs" / "task.log").read_text()
 
 

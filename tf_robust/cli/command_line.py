@@ -17,7 +17,7 @@ from tf_robust.hardening.config import HardenConfig, evaluation_of
 from tf_robust.integrations.launchers import LAUNCHERS
 from tf_robust.saved_models.formats import files
 from tf_robust.saved_models.interface import ModelInterface, training_data
-from tf_robust.utils import quiet
+from tf_robust.utils import plugins, quiet
 from tf_robust.utils.files import is_run
 from tf_robust.utils.hyperparameters import Parameter, arguments_of, parameters, text_of
 
@@ -77,6 +77,7 @@ _OWN = (
     Parameter("unit_range", bool, False, "exported files take images in [0, 1], whatever the model takes."),
     Parameter("logits", bool, False, "exported files return logits, also of a model that returns probabilities."),
     Parameter("section", str, "", "names to list; empty: all.", ("", *SECTIONS)),
+    Parameter("plugin", tuple[str, ...], (), "modules of your own that add methods, corruptions, attacks, data, ...: see docs/extend.md."),
 )
 OWN = {parameter.name: parameter for parameter in _OWN}
 _INTERFACE = ("input_range", "outputs", "signature", "input_size", "check_inputs", "trust")
@@ -120,9 +121,12 @@ class Command:
         `arguments` of the command line, with the lines of flagfiles, name the evaluations, the method and the augmentations. `overridden`
         are the lines of the flagfiles, whose options of evaluations may be left without an effect by other arguments.
         """
+        if modules := last_value(arguments, "plugin", ""):
+            with quiet.importing(arguments):
+                plugins.load(modules.split(","))
         found = {name: one for config in self.configs for name, one in parameters(config).items()}
         further = {**parameters(EvalConfig), **parameters(TrainConfig), **OWN}
-        found |= {name: further[name] for name in self.own}
+        found |= {name: further[name] for name in (*self.own, "plugin")}
         if TrainConfig in self.configs:  # the default method has none
             method = last_value(arguments, "method", TrainConfig.method)
             chosen = [name for flag in ("augmentations", "views") for name in last_value(arguments, flag, "").split(",") if name]
@@ -314,7 +318,7 @@ _COMMANDS = (
 )
 COMMANDS = {command.name: command for command in _COMMANDS}
 QUICK_START = "flags/quickstart"
-_QUICK_START_FLAGS = {"workdir", "seeds"}  # with these alone it is still the quick start
+_QUICK_START_FLAGS = {"workdir", "seeds", "plugin"}  # with these alone it is still the quick start
 _OF_MODELS = ("evaluate", "attack", "harden", "export")
 _TRAIN_ONLY = ("none",)
 

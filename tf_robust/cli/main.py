@@ -4,8 +4,6 @@ TensorFlow is imported only to run a command, and where the names of methods, vi
 """
 
 import gc
-import importlib
-import importlib.metadata
 import logging as std_logging
 import os
 import sys
@@ -18,7 +16,7 @@ from tf_robust.cli.checks import check_writable
 from tf_robust.cli.command_line import COMMANDS, Command, positional_arguments, read_command
 from tf_robust.cli.flags import Options, expanded
 from tf_robust.cli.show import command_help, full_help, help_text, listing
-from tf_robust.utils import quiet
+from tf_robust.utils import plugins, quiet
 from tf_robust.utils.errors import WRONG_INPUT, exit_with
 
 _WARNING = std_logging.Formatter("%(levelname)s: %(message)s")
@@ -35,11 +33,12 @@ def main() -> None:
     if not any(argument.startswith("--verbosity") for argument in argv):
         logging.get_absl_handler().setFormatter(_WARNING)
     try:
-        argv = _load_plugins(argv)
+        with quiet.importing(argv):
+            plugins.load_installed()
+        if _HELP & set(argv) or argv == ["help"]:
+            return _print(_help(argv))
     except ValueError as error:
         exit_with(WRONG_INPUT, f"Error: {error}")
-    if _HELP & set(argv) or argv == ["help"]:
-        return _print(_help(argv))
     verbosity, argv = _verbosity(argv)
     command, options = read_arguments(argv)
     app.run(lambda _: run(command.name, options, argv, verbosity), argv=sys.argv[:1])
@@ -51,26 +50,6 @@ def _help(argv):
     if "--helpfull" in argv:
         return full_help(command or COMMANDS["train"], expanded(given))
     return command_help(command, expanded(given)) if command else help_text()
-
-
-def _load_plugins(argv: Sequence[str]) -> list[str]:
-    """Imports modules that add methods, corruptions, attacks, formats, ... to the dictionaries of this package: those that --plugin names,
-    and the entry points `tf_robust.plugins` of installed packages. Returns the other arguments.
-    """
-    found = [entry.value for entry in importlib.metadata.entry_points(group="tf_robust.plugins")]
-    for word in argv:
-        if word.startswith("--plugin="):
-            found += word.removeprefix("--plugin=").split(",")
-    for name in dict.fromkeys(filter(None, found)):
-        if "" not in sys.path:
-            sys.path.insert(0, "")  # the folder of the command
-        try:
-            importlib.import_module(name)
-        except ImportError as error:
-            raise ValueError(
-                f"Expected --plugin=MODULE that can be imported. Received: {name} ({error}). Try: its folder in PYTHONPATH"
-            ) from error
-    return [word for word in argv if not word.startswith("--plugin=")]
 
 
 def _verbosity(argv):

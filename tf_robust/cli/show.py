@@ -105,7 +105,7 @@ def help_text() -> str:
     parts.append(
         "Flags of the chosen method, augmentations and views have its name as a prefix (--fcl_weight, --augmix_severity).\n"
         "Flags of an evaluation (--attack_radii, --severities) are those of the chosen --evaluations: tf-robust train --help.\n"
-        "--flagfile=FILE: flags from a file, one per line. --plugin=MODULE: a module that adds methods, corruptions, ...\n"
+        "--flagfile=FILE: flags from a file, one per line. --plugin=MODULE: a module of your own with methods, corruptions, ...\n"
         "--version. tf-robust train --method=fcl --helpfull: all flags."
     )
     return "\n\n".join(parts)

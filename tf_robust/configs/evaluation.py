@@ -8,7 +8,7 @@ import typing
 from collections.abc import Iterable, Sequence
 
 from tf_robust.utils.errors import unknown
-from tf_robust.utils.hyperparameters import text_of
+from tf_robust.utils.hyperparameters import signature, text_of
 
 EVALUATIONS = (
     "clean",
@@ -199,8 +199,7 @@ class EvalConfig:
             if getattr(self, name) < 0:
                 raise ValueError(f"Expected {name} >= 0. Received: {getattr(self, name)}")
         for name in self.attack:
-            if name not in ATTACKS:
-                raise unknown("attack", name, ATTACKS)
+            _check_attack(name)
         if not self.attack:
             raise ValueError(f"Expected attack, of: {', '.join(ATTACKS)}. Received: none")
         if self.attack_queries < 1:
@@ -303,8 +302,8 @@ class EvalConfig:
 
     @property
     def attacks_by_gradient(self) -> bool:
-        """Whether any attack of the robust accuracy uses gradients."""
-        return set(self.attack) != {"square"}
+        """Whether any attack of the robust accuracy is one by gradients that FGSM and the checks of the attacks go with."""
+        return bool({"autoattack", "pgd"} & set(self.attack))
 
     def constants(self, image_shape: Sequence[int]) -> str:
         """Returns the set of constants for images (H, W, C)."""
@@ -322,6 +321,17 @@ class EvalConfig:
         if self.corruption_protocol != "auto":
             return self.corruption_protocol
         return "imagenet_c" if self.constants(image_shape) == "imagenet" else "cifar_c"
+
+
+def _check_attack(name):
+    """Raises ValueError unless a name is that of an attack with the arguments norm and radius."""
+    if name in ATTACKS:
+        return
+    from tf_robust import attacks
+
+    known = [other for other, attack in attacks.ATTACKS.items() if {"norm", "radius"} <= signature(attack).parameters.keys()]
+    if name not in known:
+        raise unknown("attack", name, [*ATTACKS, *(other for other in known if other not in ATTACKS)])
 
 
 def check_corruptions(names: Iterable[str]) -> None:
@@ -369,7 +379,7 @@ def _number(text):
 
 def parse_curve(text: str) -> tuple[str, str]:
     """Returns the attack and the norm of an attack curve ATTACK_NORM, such as plb_l2."""
-    name, _, norm = text.partition("_")
+    name, _, norm = text.rpartition("_") if "_" in text else (text, "", "")
     if name not in CURVES:
         raise unknown("attack of a curve", name, CURVES)
     if norm not in CURVES[name]:

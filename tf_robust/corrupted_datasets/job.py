@@ -22,7 +22,7 @@ from tf_robust.utils.files import disk_is_full, read_json, save_figure, write_js
 from tf_robust.utils.locks import file_lock
 
 LAYOUTS: dict[str, type[Layout]] = {"npy": ArrayLayout, "tfds": RecordLayout}
-_FREE = {"versions", "corruptions"}  # parts of a card that may change while a set is written
+_FREE = {"versions", "corruptions", "user_code"}  # parts of a card that may change while a set is written
 _INCHES = 0.9  # the side of an image of the sheet
 
 
@@ -53,7 +53,7 @@ class Job:
             },
             "seed": corruption_config.seed,
             **corruptions.describe(
-                source.image_shape, corruption_config.constants, corruption_config.protocol, corruption_config.frost_dir
+                source.image_shape, corruption_config.constants, corruption_config.protocol, corruption_config.frost_dir, names
             ),
             "block": writer_config.chunk_size,
             "versions": environment.describe(),
@@ -85,6 +85,10 @@ class Job:
             for name in sorted({*before, *self.card} - _FREE)
             if before.get(name) != self.card.get(name)
         ]
+        code, now = before.get("user_code", {}), self.card.get("user_code", {})
+        differing += [f"  code of {name}: {code[name]} before, {now[name]} now" for name in now if code.get(name, now[name]) != now[name]]
+        if code | now:
+            self.card["user_code"] = code | now
         if differing:
             lines = "\n".join(differing)
             raise ValueError(
@@ -144,7 +148,8 @@ class Job:
                 for name in corruptions.CORRUPTIONS
                 if all(self.layout.is_finished(self.layout.group(name, severity)) for severity in metrics.SEVERITIES)
             ]
-            write_json(self._card_path, {**read_json(self._card_path), "corruptions": complete})
+            code = {"user_code": self.card["user_code"]} if "user_code" in self.card else {}
+            write_json(self._card_path, {**read_json(self._card_path), **code, "corruptions": complete})
             if not waiting:
                 card, (clean, _) = self.card, self._generate.chunk(0, 1)
                 title = f"{card['data']['name']}: constants {card['constants']}, protocol {card['protocol']}, frost {card['frost']}"

@@ -11,4 +11,4 @@ from tf_robust.corruptions.noise_sets import (
     uniform_noise,
 )
 from tf_robust.corruptions.sequences import SEQUENCES, perturb, sequence_names
-from tf_robust.corruptions.suite import CORRUPTIONS, PROTOCOLS, corrupt, describe, store
+from tf_robust.corruptions.suite import CORRUPTIONS, PROTOCOLS, corrupt, describe, store, user_code

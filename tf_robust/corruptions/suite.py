@@ -1,6 +1,8 @@
 """Entry point of the suite: `corrupt(images, name, severity, seed, indices)`. Images are float32 in [0, 1], NHWC."""
 
-from collections.abc import Sequence
+import hashlib
+import typing
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -29,6 +31,7 @@ from tf_robust.corruptions.noise import gaussian_noise, impulse_noise, shot_nois
 from tf_robust.corruptions.weather import brightness, fog, frost, frost_from, frost_source, snow, spatter
 from tf_robust.ops import image_ops
 from tf_robust.utils.errors import unknown
+from tf_robust.utils.user_code import digest
 
 CORRUPTIONS: dict[str, Corruption] = {
     corruption.name: corruption
@@ -168,9 +171,17 @@ def store(images: tf.Tensor, protocol: str) -> tf.Tensor:
 
 
 def describe(
-    image_shape: Sequence[int], constants: str = "auto", protocol: str = "float", frost_dir: str | None = None
-) -> dict[str, str | int]:
-    """Returns the description of the corruptions for result cards: a dictionary for JSON; arguments as in `corrupt`."""
+    image_shape: Sequence[int],
+    constants: str = "auto",
+    protocol: str = "float",
+    frost_dir: str | None = None,
+    names: Iterable[str] = (),
+) -> dict[str, typing.Any]:
+    """Returns the description of the corruptions for result cards: a dictionary for JSON; arguments as in `corrupt`.
+
+    Of `names`, those that a user defined have a digest of their code and levels, {"user_code": {name: digest}}.
+    """
+    code = {name: text for name in names if (text := user_code(name))}
     height, width, channels = static_shape(tf.TensorSpec([None, *image_shape]))
     constants_set = severities.nearest_set(height, width) if constants == "auto" else constants
     side = severities.SETS[constants_set]
@@ -181,4 +192,14 @@ def describe(
         "frost": frost_source(frost_dir),
         "severities": 5,
         **({"one_channel": "color operations: luma of three equal channels; saturate: identity"} if channels == 1 else {}),
+        **({"user_code": code} if code else {}),
     }
+
+
+def user_code(name: str) -> str | None:
+    """Returns a digest of the code and the levels of a corruption that a user defined; None: it is one of the package."""
+    corruption = CORRUPTIONS[name]
+    code = digest(corruption.apply, corruption.draw)
+    if code is None and corruption.levels is None:
+        return None
+    return hashlib.sha256(repr((code, corruption.levels)).encode()).hexdigest()[:16]

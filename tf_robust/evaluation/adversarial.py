@@ -4,7 +4,7 @@
 `EvaluationSet.score`. Their `positions`, int [N], are those of the images in the data set. Radii are on the [0, 1] pixel scale.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 import scipy.stats
@@ -54,12 +54,15 @@ def largest_radii(threats: Iterable[str]) -> dict[str, float]:
 
 
 def accuracy_attack(name: str, norm: str, radius: float, queries: int) -> attacks.Attack:
-    """Returns the attack of a robust accuracy, one of `ATTACKS` in l2 or linf; Square queries the model so often per image."""
+    """Returns the attack of a robust accuracy, one of `attacks.ATTACKS` in l2 or linf; Square queries the model so often per image."""
     if name == "pgd":
         return attacks.ProjectedGradientDescent(norm=norm, radius=radius, steps=PGD_STEPS, restarts=PGD_STARTS, seed=SEED)
     if name == "square":
         return attacks.Square(norm=norm, radius=radius, steps=queries, seed=SEED)
-    return attacks.AutoAttack(norm=norm, radius=radius, queries=queries, seed=SEED)
+    if name == "autoattack":
+        return attacks.AutoAttack(norm=norm, radius=radius, queries=queries, seed=SEED)
+    attack: Callable[..., attacks.Attack] = attacks.ATTACKS[name]
+    return attack(norm=norm, radius=radius, seed=SEED)
 
 
 def minimal_attack(name: str, norm: str) -> attacks.Attack:

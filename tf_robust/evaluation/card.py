@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tf_robust import corruptions, metrics
-from tf_robust.configs.evaluation import ALL_SEVERITIES, EvalConfig
+from tf_robust import attacks, corruptions, metrics
+from tf_robust.configs.evaluation import ALL_SEVERITIES, ATTACKS, EvalConfig
 from tf_robust.corrupted_datasets import reader
 from tf_robust.data.source import Source, digest
 from tf_robust.data.sources import Shift
@@ -16,6 +16,7 @@ from tf_robust.evaluation.evaluation_set import SEED, adaptation_batches, order_
 from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES, parse_metric
 from tf_robust.evaluation.sets import floor_of, training_std
 from tf_robust.saved_models.loading import Classifier
+from tf_robust.utils.user_code import digest as digest_of_code
 
 Card = Mapping[str, Mapping]  # {family: {field: value}}, and "data"
 
@@ -135,6 +136,11 @@ def _attack_parts(eval_config, attacked, surrogate):
         parts["robust_pgd"] = {**pgd, "starts": adversarial.PGD_STARTS, **attacked}
     if "square" in eval_config.attack:
         parts["robust_square"] = {"attack": "square", "seed": SEED, **queries}
+    if others := [name for name in eval_config.attack if name not in ATTACKS]:
+        code = {name: digest_of_code(attacks.ATTACKS[name]) for name in others}
+        parts["robust_by"] = {
+            name: {"attack": name, "seed": SEED, **attacked, **({"user_code": code[name]} if code[name] else {})} for name in others
+        }
     if surrogate is not None:
         conventions = surrogate.interface.conventions()
         parts["robust_transfer"] = {**pgd, "surrogate": surrogate.digest(), "surrogate_interface": conventions, **attacked}
@@ -170,7 +176,9 @@ def has_corruptions_of(card: Card, eval_config: EvalConfig) -> bool:
 def _describe(eval_config, image_shape):
     """Description of the corruptions of images (H, W, C)."""
     constants, protocol = eval_config.constants(image_shape), eval_config.protocol(image_shape)
-    return corruptions.describe(image_shape, constants, protocol, eval_config.frost_dir or None)
+    return corruptions.describe(
+        image_shape, constants, protocol, eval_config.frost_dir or None, eval_config.corruptions or corruptions.CORRUPTIONS
+    )
 
 
 def _corruption_fields(eval_config, image_shape):
@@ -224,6 +232,12 @@ def part_of(card: Card, metric: str) -> Mapping | None:
         return _of_open_set(fields, name.name)
     if fields and str(name) == "nun":
         return {**fields, **card.get("nun", {})}
+    if fields and "user_code" in fields:  # of all corruptions: keep that of those that the metric is about
+        members = metrics.MEANS.get(name.name, (name.name,))
+        code = {member: text for member, text in fields["user_code"].items() if member in members}
+        fields = {field: value for field, value in fields.items() if field != "user_code"} | ({"user_code": code} if code else {})
+    if fields and name.family == "robust" and name.card_family == "robust_by":
+        return fields.get(name.name.partition("/")[0])
     if fields and name.family in CORRUPTION_FAMILIES and name.severity is None:
         return {**fields, "means_over_severities": [*ALL_SEVERITIES], **card.get("corruption_means", {})}
     return fields

@@ -13,7 +13,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 
-from tf_robust import corruptions, metrics
+from tf_robust import attacks, corruptions, metrics
 from tf_robust.configs.evaluation import ALL_SEVERITIES, NOISE_FLOORS, EvalConfig
 from tf_robust.corruptions import severities
 
@@ -54,6 +54,7 @@ def _group_words(group: str) -> str:
 
 _FIELDS = {
     "corruption": Field(r"[A-Za-z]\w*", words, "fog"),  # of `corruptions.CORRUPTIONS`, to which users may add
+    "attack": Field(r"[A-Za-z]\w*", words, "auto_pgd"),  # of `attacks.ATTACKS`, likewise
     "bar": _names((name for names in metrics.BAR.values() for name in names), "ripple"),
     "severity": _names(map(str, ALL_SEVERITIES), "3"),
     "sequence": _names(corruptions.SEQUENCES, "tilt"),
@@ -185,7 +186,8 @@ def find_metric(name: str) -> Match:
     for metric in METRICS.values():
         if metric.family == family and (match := metric.regex.fullmatch(name)):
             values = match.groupdict()
-            is_known = "corruption" not in values or values["corruption"] in corruptions.CORRUPTIONS
+            known = {"corruption": corruptions.CORRUPTIONS, "attack": attacks.ATTACKS}
+            is_known = all(values[field] in known[field] for field in known.keys() & values.keys())
             return Match(metric if is_known else dataclasses.replace(metric, text=""), values)
     return Match(Metric(name, name, ""), {})
 
@@ -362,6 +364,9 @@ _SECTIONS: dict[str, tuple[Metric, ...]] = {  # {heading in lists: metrics}; a r
         _attacked("robust/transfer/{ball}_{radius}", "Transferred PGD attack, {ball} radius {radius}",
                   "Accuracy on images changed by the transferred PGD attack, {ball} radius {radius}: computed with another model, the "
                   "surrogate; not a white-box attack", options=(Option("surrogate", example="MODEL"), _THREAT), card="robust_transfer"),
+        _attacked("robust/{attack}/{ball}_{radius}", "{attack} attack, {ball} radius {radius}",
+                  options=(Option("attack", ("{attack}",)), _THREAT),
+                  text="Accuracy on images changed by the attack {attack}, {ball} radius {radius}", card="robust_by"),
         _attacked("fgsm/linf_{radius}", "FGSM attack, L∞ radius {radius}",
                   "Accuracy on images changed by the FGSM attack, L∞ radius {radius}",
                   options=(_BY_GRADIENT, Option("attack_radii", ("linf_{radius}",)))),

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_robust import data, evaluation
+from tf_robust import attacks, data, evaluation
 from tf_robust.data.class_mask import IMAGENET_CLASSES
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_order
@@ -187,7 +187,10 @@ def with_possible_attacks(eval_config: evaluation.EvalConfig, predict: Classifie
         return eval_config
     needs = ["evaluations=attack_curves"] if "attack_curves" in chosen else []
     if "adversarial" in chosen and eval_config.attack != ("autoattack",):
-        needs = [*(f"attack={name}" for name in eval_config.attack if name != "square"), *needs]
+        by_gradient = [
+            name for name in eval_config.attack if name != "square" and attacks.ATTACKS[name].__module__.startswith("tf_robust.")
+        ]
+        needs = [*(f"attack={name}" for name in by_gradient), *needs]
     if needs:
         raise ValueError(
             f"Expected a model with gradients for {', '.join(needs)}. Received: {predict.path}, {predict.why_no_gradients()}; "
@@ -197,7 +200,7 @@ def with_possible_attacks(eval_config: evaluation.EvalConfig, predict: Classifie
     if "certified" in chosen and eval_config.smoothing_attack:
         print_note(f"{without_gradients}: it is certified, but not attacked (smoothing_attack=false).")
         eval_config = dataclasses.replace(eval_config, smoothing_attack=False)
-    if "adversarial" not in chosen or eval_config.attack == ("square",):
+    if "adversarial" not in chosen or "autoattack" not in eval_config.attack:
         return eval_config
     transferred = f", and by attacks transferred from {eval_config.surrogate}" if eval_config.surrogate else ""
     print_note(f"{without_gradients}: it is attacked by Square alone (attack=square){transferred}.")

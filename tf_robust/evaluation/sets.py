@@ -242,7 +242,7 @@ def _corrupted_set(source, family, name, severity, eval_config, clean):
         if images is not source or num_bytes > MAX_CACHED_BYTES:
             return _indexed(images, batches, change)
         images_key = source.fingerprint(), tuple(source.image_shape), str(source.fit), source.positions.tobytes()
-        key = *images_key, name, severity, *options.values(), batch_size_of(source.image_shape)
+        key = *images_key, name, corruptions.user_code(name), severity, *options.values(), batch_size_of(source.image_shape)
         if key not in _cached_sets:
             if sum(size for size, _ in _cached_sets.values()) + num_bytes > MAX_CACHE_BYTES:
                 _cached_sets.clear()
@@ -321,7 +321,7 @@ def _attacked_sets(source, eval_config, surrogate):
     for name, (text, threat) in itertools.product(eval_config.attack, threats.items()):
         accuracy = adversarial.accuracy_by_members if name == "autoattack" else adversarial.accuracy
         attack = adversarial.accuracy_attack(name, *threat, eval_config.attack_queries)
-        sets.append(EvaluationSet(f"{ATTACKS[name]}{text}", clean, accuracy(attack, positions)))
+        sets.append(EvaluationSet(f"{ATTACKS.get(name, f'robust/{name}/')}{text}", clean, accuracy(attack, positions)))
     if surrogate is not None:
         attacked_model = scoring.masked(surrogate, source.class_mask)
         for text, threat in threats.items():

@@ -18,6 +18,7 @@ import traceback
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from tf_robust.utils import plugins
 from tf_robust.utils.errors import message_of
 from tf_robust.utils.locks import WorkdirLocked
 
@@ -95,13 +96,14 @@ def _option(text):
     return name, value
 
 
-def call(function: Callable[[], dict | None], log: str, folder: str) -> Outcome:
-    """Calls the function of a task, in the folder of the command; its output is appended to a file."""
+def call(function: Callable[[], dict | None], log: str, folder: str, modules: Sequence[str]) -> Outcome:
+    """Calls the function of a task, in the folder of the command and with its plugins; its output is appended to a file."""
     with _output_to(log):
         from tf_robust.utils import environment  # imports TensorFlow
 
         try:
             os.chdir(folder)
+            plugins.load(modules)
             return Outcome(function(), threads=environment.thread_count())
         except WorkdirLocked as error:
             return Outcome(None, str(error), locked=True)
@@ -172,7 +174,7 @@ class RayLauncher:
 
     def submit(self, function: Callable[[], dict | None], log: str) -> ray.ObjectRef:
         """See `Launcher`."""
-        return self._task.remote(function, log, os.getcwd())
+        return self._task.remote(function, log, os.getcwd(), [*plugins.named])
 
     def ended(self, handles: Sequence[ray.ObjectRef], seconds: float) -> list[ray.ObjectRef]:
         """See `Launcher`."""
@@ -246,7 +248,7 @@ class SlurmLauncher:
 
     def submit(self, function: Callable[[], dict | None], log: str) -> _Task:
         """See `Launcher`."""
-        arguments = (function, log, os.getcwd())
+        arguments = (function, log, os.getcwd(), [*plugins.named])
         return _Task(arguments, self._executor.submit(call, *arguments))
 
     def ended(self, handles: Sequence[_Task], seconds: float) -> list[_Task]:

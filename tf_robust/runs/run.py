@@ -29,7 +29,7 @@ from tf_robust.runs import workdir
 from tf_robust.runs.config import RunConfig, selection_of, selection_options
 from tf_robust.saved_models import export, loading, zoo
 from tf_robust.training import callbacks, checkpoints, distribution, loop, optimizers
-from tf_robust.utils import environment
+from tf_robust.utils import environment, user_code
 from tf_robust.utils.files import digest_of_folder, read_json, write_json
 from tf_robust.utils.hyperparameters import text_of
 from tf_robust.utils.progress import print_note
@@ -200,6 +200,7 @@ class Run:
             **({} if data.has_splits(named.data) else {"division": data.describe_division(named.data, data_range=named.data_range)}),
             "seed": self.seed,
             "flags": self.flags,
+            **({"user_code": code} if (code := self._user_code()) else {}),
             "input": export.input_card(source),
             "versions": environment.describe(),
             "commit": environment.commit(),
@@ -220,7 +221,12 @@ class Run:
         """What must not change while training is interrupted, for JSON: {name: text}. Data sets with a version do not change."""
         of_user = data.kind_of(self.config.data.data).user_files
         images = {"training images": f"{len(source):,}, fingerprint {source.fingerprint()}"} if of_user else {}
-        return {**images, "initial weights": start}
+        return {**images, "initial weights": start, **({"code of the method and views": code} if (code := self._user_code()) else {})}
+
+    def _user_code(self):
+        """A digest of the code of the method, the augmentations and the views, if users wrote some of it; else None."""
+        s = self.config.train
+        return user_code.digest(methods.METHODS[s.method], *(VIEWS[name] for name in (*s.augmentations, *s.views)))
 
     def _check_inputs(self, folder, before):
         """Raises ValueError if the evaluated images or the initial weights of a complete run are not those of the flags any more."""
@@ -231,7 +237,13 @@ class Run:
                     f"Expected the images on which {folder} was evaluated ({now['num_images']:,}). Received: others in "
                     f"{self.config.data.data} ({len(source):,}). Try: another --workdir to train on them, or restore the earlier images"
                 )
-        then = self._exported(folder).get("init_weights", "")
+        card = self._exported(folder)
+        if card and card.get("user_code") != self._user_code():
+            raise ValueError(
+                f"Expected the code of the method and views with which {folder} was trained. Received: changed code. "
+                f"Try: delete {folder} to train with the present code, or another --workdir"
+            )
+        then = card.get("init_weights", "")
         if then and self.init_path and then != self._start():
             raise ValueError(
                 f"Expected the weights from which {folder} was trained. Received: {self.init_path}, which was trained again or is "

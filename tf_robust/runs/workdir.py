@@ -16,7 +16,7 @@ from tf_robust.evaluation import EvalConfig
 from tf_robust.integrations import tracking
 from tf_robust.report.tables import ADAPTED
 from tf_robust.training import checkpoints
-from tf_robust.utils import environment
+from tf_robust.utils import environment, plugins
 from tf_robust.utils.files import atomic_file, clear_unfinished, read_json, write_json
 from tf_robust.utils.locks import held
 
@@ -53,7 +53,8 @@ def claim(folder: str, flags: Mapping[str, str], defaults: Mapping[str, str] | N
 
 
 def write_flags(folder: str, flags: Mapping[str, str]) -> None:
-    """Writes `flags.txt`, which repeats a run as a flagfile."""
+    """Writes `flags.txt`, which repeats a run as a flagfile, with the plugins that it may need."""
+    flags = {**flags, "plugin": ",".join(plugins.named)} if plugins.named else flags
     with atomic_file(os.path.join(folder, "flags.txt")) as file:
         file.writelines(f"--{name}={value}\n" for name, value in sorted(flags.items()))
 
@@ -69,21 +70,23 @@ def bind_inputs(folder: str, inputs: Mapping[str, str]) -> None:
         ]
         if differing:
             raise ValueError(
-                "\n".join([f"The training of {os.path.dirname(folder)} was started with other data or weights:", *differing])
+                "\n".join([f"The training of {os.path.dirname(folder)} was started with other data, weights or code:", *differing])
                 + f"\nTry: those of its start to resume, or another --workdir; or delete {folder} to start again."
             )
     write_json(path, {**inputs})
 
 
 def recorded_flags(path: str) -> dict[str, str]:
-    """Returns the flags of a `flags.txt` as {name: text}; raises ValueError if a line is not --NAME=VALUE."""
+    """Returns the flags of a `flags.txt` as {name: text}, and loads its plugins; raises ValueError if a line is not --NAME=VALUE."""
     try:
         with open(path, encoding="utf-8") as file:
-            return dict(line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--"))
+            flags = dict(line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--"))
     except ValueError as error:
         raise ValueError(
             f"Expected lines --NAME=VALUE in {path}. Received: a damaged file ({error}). Try: restore it, or another --workdir"
         ) from error
+    plugins.load(flags.pop("plugin", "").split(","))
+    return flags
 
 
 def _bind(folder, flags, defaults, free):

@@ -35,6 +35,10 @@ def _parts(one) -> Iterator[bytes]:
         file = inspect.getsourcefile(function) or ""
     except TypeError:  # a class of a notebook, or built in
         file = ""
+    if isinstance(function, types.FunctionType):
+        values = [cell.cell_contents for cell in function.__closure__ or ()]
+        simple = [value for value in values if isinstance(value, int | float | str | tuple)]
+        yield repr([function.__defaults__, function.__kwdefaults__, *simple]).encode()
     if os.path.isfile(file):
         with open(file, "rb") as opened:
             yield opened.read()
@@ -45,10 +49,7 @@ def _parts(one) -> Iterator[bytes]:
             elif not name.startswith("__"):
                 yield f"{name}={value!r}".encode()
     elif isinstance(function, types.FunctionType):
-        values = [cell.cell_contents for cell in function.__closure__ or ()]
-        simple = [value for value in values if isinstance(value, int | float | str | tuple)]
         yield from _byte_code(function.__code__)
-        yield repr([function.__defaults__, function.__kwdefaults__, *simple]).encode()
 
 
 def _in_package(one):
