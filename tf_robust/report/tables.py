@@ -9,7 +9,7 @@ import collections
 import dataclasses
 import re
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas
@@ -128,12 +128,8 @@ def aggregate(
     runs = _by_cell(evaluations)
     _check_cards(evaluations)
     order = list(dict.fromkeys(row for row, _ in runs))
-    available = by_family(metric for _, metric in runs)
-    metrics = without_members(available)
-    adapted = without_adaptation(metrics)
-    metrics = [metric for metric in metrics if metric not in adapted]
-    headlines = headlines_of(metrics, {metric for printed in paper.values() for metric in printed})
-    metrics = [*headlines, *(metric for metric in metrics if metric not in headlines)]
+    printed = {metric for of_row in paper.values() for metric in of_row}
+    available, metrics, headlines, adapted = choose_metrics((metric for _, metric in runs), printed)
     if baseline is None:
         baseline = next((name for name in BASELINES if name in order), order[0])
     if baseline not in order:
@@ -411,13 +407,25 @@ def _attacks(evaluations: Iterable[Evaluation]) -> dict[tuple[str, str], AttackR
     return found
 
 
-def by_family(metrics: Iterable[str]) -> list[str]:
-    """Returns each metric once, in the order in which they come, those of a family together."""
-    families: dict[tuple[str, str], dict[str, None]] = {}
-    for metric in metrics:
+def choose_metrics(found: Iterable[str], printed: Collection[str] = ()) -> tuple[list[str], list[str], list[str], dict[str, str]]:
+    """Returns all metrics, those of a family together; the main ones; of these the headlines; {metric with adaptation: the same without}.
+
+    A metric of one corruption, perturbation, class, ... is no main one. A corruption of which no mean was measured (a corrupted set on disk
+    may lack others) stays: its mean over severities, if it has one. A metric with adaptation is none if it was measured without too.
+    Headlines come first: those of a family that summarize it, of a family without such all, and what the paper printed.
+    """
+    families: dict[tuple[str, str], dict[str, MetricValue]] = {}
+    for metric in found:
         name = parse_metric(metric)
-        families.setdefault((name.prefix, name.family), {})[metric] = None
-    return [metric for members in families.values() for metric in members]
+        families.setdefault((name.prefix, name.family), {})[metric] = name
+    names = {metric: name for members in families.values() for metric, name in members.items()}
+    metrics = [metric for metric, name in names.items() if not name.is_member or _stands_alone(name, names)] or [*names]
+    adapted = without_adaptation(metrics)
+    metrics = [metric for metric in metrics if metric not in adapted]
+    first = [metric for metric in metrics if _is_headline(names[metric])]
+    summarized = {(names[metric].family, names[metric].prefix) for metric in first}
+    headlines = [m for m in metrics if m in printed or m in first or (names[m].family, names[m].prefix) not in summarized]
+    return [*names], [*headlines, *(metric for metric in metrics if metric not in headlines)], headlines, adapted
 
 
 def without_adaptation(metrics: Sequence[str]) -> dict[str, str]:
@@ -425,16 +433,6 @@ def without_adaptation(metrics: Sequence[str]) -> dict[str, str]:
     names = {metric: parse_metric(metric) for metric in metrics}
     plain = {metric: name.unadapted for metric, name in names.items() if name.adapted}
     return {metric: one for metric, one in plain.items() if one in names}
-
-
-def without_members(metrics: Sequence[str]) -> list[str]:
-    """Returns the metrics that are no detail of others: not those of one corruption, perturbation, class, ...
-
-    A corruption of which no mean was measured (a corrupted set on disk may lack others) stays: its mean over severities, if it has one.
-    """
-    names = {metric: parse_metric(metric) for metric in metrics}
-    chosen = [metric for metric, name in names.items() if not name.is_member or _stands_alone(name, names)]
-    return chosen or [*metrics]
 
 
 def _stands_alone(member: MetricValue, names: Mapping[str, MetricValue]) -> bool:
@@ -448,16 +446,6 @@ def _stands_alone(member: MetricValue, names: Mapping[str, MetricValue]) -> bool
 
 def _is_headline(metric: MetricValue) -> bool:
     return metric.entry.metric.headline and not metric.is_member
-
-
-def headlines_of(metrics: Sequence[str], printed: set[str]) -> list[str]:
-    """Returns the metrics to show first; of a family whose headlines were not measured, all."""
-    names = {metric: parse_metric(metric) for metric in metrics}
-    headlines = {metric for metric, name in names.items() if _is_headline(name)}
-    summarized = {(names[metric].family, names[metric].prefix) for metric in headlines}
-    return [
-        metric for metric, name in names.items() if metric in printed or metric in headlines or (name.family, name.prefix) not in summarized
-    ]
 
 
 def _kind_of_images(metric: str) -> str:
