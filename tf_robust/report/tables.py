@@ -53,14 +53,6 @@ class Entry(typing.TypedDict):
     difference: Difference | None  # to the baseline; None if there is nothing to compare
 
 
-class AttackResult(typing.TypedDict):
-    """The result of an attack by members in turn, or of Square alone."""
-
-    accuracy_after: Mapping[str, float]  # {"clean" or member: accuracy after it and those before it}
-    warnings: Sequence[str]
-    budget: str  # per image, and the number of images, in words
-
-
 class Table(typing.TypedDict):
     """Rows x metrics."""
 
@@ -74,7 +66,7 @@ class Table(typing.TypedDict):
     unverified: dict[str, str]  # {metric: source of the reference table that it is divided by, if that was not compared with its source}
     images: dict[str, int]  # {metric: number of images}
     falls: dict[str, PairedDifference]  # {metric: paired difference to the clean accuracy over the images}, of a single evaluation
-    attacks: dict[tuple[str, str], AttackResult]  # {(row, metric): result under AutoAttack or Square}, first evaluation of each row
+    attacks: dict[tuple[str, str], Mapping]  # {(row, metric): result of AutoAttack or Square alone}, first evaluation of each row
     training_seconds: dict[str, float]  # {row: median time of its trainings}, without rows whose time was not recorded
     training_ratios: dict[str, float]  # {row: training time relative to the baseline's}, of rows trained from scratch for as many steps
 
@@ -388,9 +380,12 @@ def _training_times(evaluations: Iterable[Evaluation], baseline: str) -> tuple[d
     return seconds, {row: seconds[row] / seconds[baseline] for row in same}
 
 
-def _attacks(evaluations: Iterable[Evaluation]) -> dict[tuple[str, str], AttackResult]:
-    """Returns {(row, metric): result} of AutoAttack and of Square alone, the first evaluation of each row."""
-    found: dict[tuple[str, str], AttackResult] = {}
+def _attacks(evaluations: Iterable[Evaluation]) -> dict[tuple[str, str], Mapping]:
+    """Returns {(row, metric): result} of AutoAttack and of Square alone, the first evaluation of each row.
+
+    A result is {"accuracy_after": {"clean" or member: accuracy after it and those before it}, "warnings": [...], "budget": in words}.
+    """
+    found: dict[tuple[str, str], Mapping] = {}
     for evaluation in evaluations:
         for measured in evaluation["rows"]:
             name = parse_metric(measured["metric"])
@@ -402,8 +397,7 @@ def _attacks(evaluations: Iterable[Evaluation]) -> dict[tuple[str, str], AttackR
                 texts = [text.format(settings[field]) for field, text in _BUDGET.items() if field in settings]
                 texts = [text.replace("(s)", "" if text.startswith("1 ") else "s") for text in texts]
                 budget = ", ".join([*texts, f"{measured['count']:,} images"])
-                own: AttackResult = {"accuracy_after": result["accuracy_after"], "warnings": result["warnings"], "budget": budget}
-                found.setdefault((evaluation["row"], measured["metric"]), own)
+                found.setdefault((evaluation["row"], measured["metric"]), {**result, "budget": budget})
     return found
 
 
