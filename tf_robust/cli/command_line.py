@@ -89,31 +89,18 @@ _EVALUATION_OWN = (*_MODEL_OWN, "require", "require_not_worse_than", "junit", "f
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A command.
+    """A command."""
 
-    Attributes:
-        name: as typed.
-        purpose: one sentence.
-        argument: placeholder of its positional argument; empty: none.
-        sets: the flag that the positional argument sets.
-        configs: whose fields are its flags.
-        own: further flags.
-        flags: the most used ones, which `--help` describes; it names the others.
-        examples: command lines without the program.
-        several: whether there may be several positional arguments.
-        defaults: {flag: text} that differ from the flags' own.
-    """
-
-    name: str
-    purpose: str
-    argument: str = ""
-    sets: str = ""
-    configs: tuple[type, ...] = ()
-    own: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ()
-    examples: tuple[str, ...] = ()
-    several: bool = False
-    defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    name: str  # as typed
+    purpose: str  # one sentence
+    argument: str = ""  # placeholder of its positional argument; empty: none
+    sets: str = ""  # the flag that the positional argument sets
+    configs: tuple[type, ...] = ()  # whose fields are its flags
+    own: tuple[str, ...] = ()  # further flags
+    flags: tuple[str, ...] = ()  # the most used ones, which `--help` describes; it names the others
+    examples: tuple[str, ...] = ()  # command lines without the program
+    several: bool = False  # whether there may be several positional arguments
+    defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)  # {flag: text} that differ from the flags' own
 
     def parameters(self, arguments: Sequence[str] = (), overridden: Sequence[str] = ()) -> dict[str, Parameter]:
         """Returns the parameters that are its flags.

@@ -19,11 +19,7 @@ _PATHS = ("workdir", "data_dir", "corrupted_dir", "frost_dir", "saved_model", "i
 
 
 class Options(dict[str, typing.Any]):
-    """{flag: value} of a command.
-
-    Attributes:
-        given: {flag: value} of those that were given.
-    """
+    """{flag: value} of a command; `given`: {flag: value} of those that were given."""
 
     def __init__(self, values: Mapping[str, typing.Any], given: Mapping[str, typing.Any]):
         super().__init__(values)

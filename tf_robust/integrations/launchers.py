@@ -35,19 +35,12 @@ _MINUTES = 24 * 60  # of a Slurm job
 
 
 class Outcome(typing.NamedTuple):
-    """Outcome of a task.
+    """Outcome of a task."""
 
-    Attributes:
-        evaluation: what the function of the task returned; None after a failure.
-        failure: the message of an error; empty: none.
-        locked: whether another process works on the run.
-        threads: of the process in which the function was called; 0 after a failure.
-    """
-
-    evaluation: dict | None
-    failure: str = ""
-    locked: bool = False
-    threads: int = 0
+    evaluation: dict | None  # what the function of the task returned; None after a failure
+    failure: str = ""  # the message of an error; empty: none
+    locked: bool = False  # whether another process works on the run
+    threads: int = 0  # of the process in which the function was called; 0 after a failure
 
 
 class Launcher(typing.Protocol):

@@ -19,7 +19,7 @@ from tf_robust.report.charts import class_histogram, training_curves
 from tf_robust.report.page import Additions, Image
 from tf_robust.report.sections import interval, value
 from tf_robust.report.summary import evaluation_notes, summary_lines
-from tf_robust.report.tables import Table, aggregate, by_family, difference_intervals, gain, headlines_of, without_members
+from tf_robust.report.tables import Table, aggregate, choose_metrics, difference_intervals, gain
 from tf_robust.saved_models import loading
 from tf_robust.training.callbacks import read_history
 
@@ -268,8 +268,7 @@ def read_baseline(path: str) -> dict:
 
 def main_metrics(one: Mapping) -> list[str]:
     """Returns the metrics of an evaluation by which another model is compared with its model; not size and latency of a file."""
-    metrics = by_family(row["metric"] for row in one["rows"] if parse_metric(row["metric"]).family != "deployed")
-    return headlines_of(without_members(metrics), set())
+    return choose_metrics(row["metric"] for row in one["rows"] if parse_metric(row["metric"]).family != "deployed")[2]
 
 
 def not_worse(measured: Mapping, baseline: Mapping) -> list[evaluation.Outcome]:

@@ -13,6 +13,7 @@ from tf_robust import metrics
 from tf_robust.report.chart import COLORS, INK, Chart, by_row, data, domain, finish, lines_by_row, panels, span, tips
 
 _POINTS = 300  # per curve
+_PARTS = 12  # joined bins
 _LOWEST_RATE = 0.02  # at lower response rates accuracies depend on a few examples, and curves may leave the chart
 _UNITS = {"l0": "values changed", "l1": "sum of changes", "l2": "length", "linf": "largest change"}
 
@@ -97,7 +98,10 @@ def reliability_by_severity(models: Bins) -> Chart:
     values = []
     for model, kinds in models.items():
         for kind, bins in kinds.items():
-            for count, hit, confidence in zip(*_merge(*bins)):
+            counts = bins[0]  # neighboring bins are joined to at most 12 of about equally many images
+            part = np.minimum(_PARTS * (np.cumsum(counts) - counts / 2) // counts.sum(), _PARTS - 1).astype(int)
+            merged = np.array([np.bincount(part, one, _PARTS) for one in bins])
+            for count, hit, confidence in merged[:, merged[0] > 0].T:
                 values.append({"model": model, "images": kind, "confidence": float(confidence / count), "accuracy": float(hit / count)})
     x, y = span(alt.X, "confidence", (0, 1), "mean confidence"), span(alt.Y, "accuracy", (0, 1))
     diagonal = alt.Chart(data({"confidence": end, "accuracy": end} for end in (0, 1)))
@@ -112,13 +116,6 @@ def _by_images(values: Sequence[dict]) -> dict:
     kinds = list(dict.fromkeys(value["images"] for value in values))
     scale = alt.Scale(domain=kinds, range=list(COLORS[: len(kinds)]))
     return {"color": alt.Color("images:N", sort=None, title=None, scale=scale)}
-
-
-def _merge(counts: np.ndarray, correct: np.ndarray, confidences: np.ndarray, parts: int = 12) -> np.ndarray:
-    """Returns neighboring bins joined to at most `parts` of about equally many images, [3, P]."""
-    part = np.minimum(parts * (np.cumsum(counts) - counts / 2) // counts.sum(), parts - 1).astype(int)
-    merged = np.array([np.bincount(part, one, parts) for one in (counts, correct, confidences)])
-    return merged[:, merged[0] > 0]
 
 
 def attack_curves(models: Distances, groups: Mapping[str, Sequence[str]] | None = None) -> Chart:

@@ -15,25 +15,15 @@ from tf_robust.utils.progress import print_note
 
 @dataclasses.dataclass(frozen=True)
 class EvaluatedModel:
-    """A model to evaluate.
+    """A model to evaluate."""
 
-    Attributes:
-        path: of the SavedModel or file, or its name.
-        data: to evaluate it on.
-        row: its name in tables.
-        interface: of the model.
-        split_chosen: whether the user chose `evaluation_split`; otherwise data without splits are evaluated as a whole.
-        run: workdir of the run that trained it; empty: a model without a run.
-        model_name: of its architecture, if its card has none; empty: the name of its file.
-    """
-
-    path: str
-    data: EvaluationData
-    row: str
+    path: str  # of the SavedModel or file, or its name
+    data: EvaluationData  # to evaluate it on
+    row: str  # its name in tables
     interface: loading.ModelInterface = loading.ModelInterface()
-    split_chosen: bool = False
-    run: str = ""
-    model_name: str = ""
+    split_chosen: bool = False  # whether the user chose `evaluation_split`; otherwise data without splits are evaluated as a whole
+    run: str = ""  # workdir of the run that trained it; empty: a model without a run
+    model_name: str = ""  # of its architecture, if its card has none; empty: the name of its file
 
     def load(self) -> loading.Classifier:
         """Returns the model."""

@@ -41,16 +41,13 @@ _CHANGES = ("worse", "no interval", "better", "not significant")  # in the order
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A cell of a table: the number to sort by, its text, and its interval or std, which may be empty.
+    """A cell of a table."""
 
-    `paper` has the paper's mean and std, empty if there are none; `best` says whether it is the best of its metric.
-    """
-
-    value: float
-    text: str
-    uncertainty: str = ""
-    paper: str = ""
-    best: bool = False
+    value: float  # to sort by
+    text: str  # of the number
+    uncertainty: str = ""  # its interval or std
+    paper: str = ""  # the paper's mean and std
+    best: bool = False  # of its metric
 
     def __str__(self) -> str:
         return f"{self.text} {self.uncertainty}".rstrip()
@@ -58,21 +55,13 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A table of a report.
-
-    Attributes:
-        heading: of the section.
-        frame: of cells; None stands for a cell that was not measured. The name of the index heads its first column.
-        caption: plain text.
-        metrics: {heading of a line or column: metric}, whose meaning the page shows.
-        folded: further lines, which the page shows on request.
-    """
+    """A table of a report."""
 
     heading: str
-    frame: pandas.DataFrame
-    caption: str
-    metrics: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    folded: pandas.DataFrame | None = None
+    frame: pandas.DataFrame  # of cells; None stands for a cell that was not measured. The name of the index heads its first column
+    caption: str  # plain text
+    metrics: Mapping[str, str] = dataclasses.field(default_factory=dict)  # {heading of a line or column: metric}, explained by the page
+    folded: pandas.DataFrame | None = None  # further lines, which the page shows on request
 
 
 def main(table: Table) -> list[Section]:

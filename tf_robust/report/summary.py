@@ -102,7 +102,12 @@ def _describe(table: Table) -> list[tuple[str, str]]:
     own = {entry["metric"]: entry for entry in table["rows"]}
     clean = next((entry for metric, entry in own.items() if _is_clean(metric)), None)
     kinds = {describe(metric).name: own[metric] for metric in kinds_of_robustness(table).values()}
-    corrupted = [e for m, e in own.items() if _is_of_corruptions(m) and describe(m).images and e not in kinds.values()]
+    corrupted = []  # means over severities
+    for metric, entry in own.items():
+        name = parse_metric(metric)
+        is_mean = name.severity is None and (name.is_member or name.name in metrics.GROUPS)
+        if name.family in CORRUPTION_FAMILIES and is_mean and describe(metric).images and entry not in kinds.values():
+            corrupted.append(entry)
     if corrupted:
         lowest = min(corrupted, key=_quality)
         kinds[f"{describe(lowest['metric']).name}, the lowest of the corruptions"] = lowest
@@ -135,12 +140,6 @@ def _abstention(own: dict[str, Entry]) -> Iterable[tuple[str, str]]:
 def _is_clean(metric: str) -> bool:
     """Returns whether it is the accuracy on clean images after training with all labels."""
     return parse_metric(metric).is_clean and not parse_metric(metric).label_fraction
-
-
-def _is_of_corruptions(metric: str) -> bool:
-    """Returns whether it is a mean over severities."""
-    name = parse_metric(metric)
-    return name.family in CORRUPTION_FAMILIES and name.severity is None and (name.is_member or name.name in metrics.GROUPS)
 
 
 def _quality(entry: Entry) -> float:

@@ -9,7 +9,7 @@ import collections
 import dataclasses
 import re
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas
@@ -53,14 +53,6 @@ class Entry(typing.TypedDict):
     difference: Difference | None  # to the baseline; None if there is nothing to compare
 
 
-class AttackResult(typing.TypedDict):
-    """The result of an attack by members in turn, or of Square alone."""
-
-    accuracy_after: Mapping[str, float]  # {"clean" or member: accuracy after it and those before it}
-    warnings: Sequence[str]
-    budget: str  # per image, and the number of images, in words
-
-
 class Table(typing.TypedDict):
     """Rows x metrics."""
 
@@ -74,7 +66,7 @@ class Table(typing.TypedDict):
     unverified: dict[str, str]  # {metric: source of the reference table that it is divided by, if that was not compared with its source}
     images: dict[str, int]  # {metric: number of images}
     falls: dict[str, PairedDifference]  # {metric: paired difference to the clean accuracy over the images}, of a single evaluation
-    attacks: dict[tuple[str, str], AttackResult]  # {(row, metric): result under AutoAttack or Square}, first evaluation of each row
+    attacks: dict[tuple[str, str], Mapping]  # {(row, metric): result of AutoAttack or Square alone}, first evaluation of each row
     training_seconds: dict[str, float]  # {row: median time of its trainings}, without rows whose time was not recorded
     training_ratios: dict[str, float]  # {row: training time relative to the baseline's}, of rows trained from scratch for as many steps
 
@@ -128,12 +120,8 @@ def aggregate(
     runs = _by_cell(evaluations)
     _check_cards(evaluations)
     order = list(dict.fromkeys(row for row, _ in runs))
-    available = by_family(metric for _, metric in runs)
-    metrics = without_members(available)
-    adapted = without_adaptation(metrics)
-    metrics = [metric for metric in metrics if metric not in adapted]
-    headlines = headlines_of(metrics, {metric for printed in paper.values() for metric in printed})
-    metrics = [*headlines, *(metric for metric in metrics if metric not in headlines)]
+    printed = {metric for of_row in paper.values() for metric in of_row}
+    available, metrics, headlines, adapted = choose_metrics((metric for _, metric in runs), printed)
     if baseline is None:
         baseline = next((name for name in BASELINES if name in order), order[0])
     if baseline not in order:
@@ -392,9 +380,12 @@ def _training_times(evaluations: Iterable[Evaluation], baseline: str) -> tuple[d
     return seconds, {row: seconds[row] / seconds[baseline] for row in same}
 
 
-def _attacks(evaluations: Iterable[Evaluation]) -> dict[tuple[str, str], AttackResult]:
-    """Returns {(row, metric): result} of AutoAttack and of Square alone, the first evaluation of each row."""
-    found: dict[tuple[str, str], AttackResult] = {}
+def _attacks(evaluations: Iterable[Evaluation]) -> dict[tuple[str, str], Mapping]:
+    """Returns {(row, metric): result} of AutoAttack and of Square alone, the first evaluation of each row.
+
+    A result is {"accuracy_after": {"clean" or member: accuracy after it and those before it}, "warnings": [...], "budget": in words}.
+    """
+    found: dict[tuple[str, str], Mapping] = {}
     for evaluation in evaluations:
         for measured in evaluation["rows"]:
             name = parse_metric(measured["metric"])
@@ -406,18 +397,29 @@ def _attacks(evaluations: Iterable[Evaluation]) -> dict[tuple[str, str], AttackR
                 texts = [text.format(settings[field]) for field, text in _BUDGET.items() if field in settings]
                 texts = [text.replace("(s)", "" if text.startswith("1 ") else "s") for text in texts]
                 budget = ", ".join([*texts, f"{measured['count']:,} images"])
-                own: AttackResult = {"accuracy_after": result["accuracy_after"], "warnings": result["warnings"], "budget": budget}
-                found.setdefault((evaluation["row"], measured["metric"]), own)
+                found.setdefault((evaluation["row"], measured["metric"]), {**result, "budget": budget})
     return found
 
 
-def by_family(metrics: Iterable[str]) -> list[str]:
-    """Returns each metric once, in the order in which they come, those of a family together."""
-    families: dict[tuple[str, str], dict[str, None]] = {}
-    for metric in metrics:
+def choose_metrics(found: Iterable[str], printed: Collection[str] = ()) -> tuple[list[str], list[str], list[str], dict[str, str]]:
+    """Returns all metrics, those of a family together; the main ones; of these the headlines; {metric with adaptation: the same without}.
+
+    A metric of one corruption, perturbation, class, ... is no main one. A corruption of which no mean was measured (a corrupted set on disk
+    may lack others) stays: its mean over severities, if it has one. A metric with adaptation is none if it was measured without too.
+    Headlines come first: those of a family that summarize it, of a family without such all, and what the paper printed.
+    """
+    families: dict[tuple[str, str], dict[str, MetricValue]] = {}
+    for metric in found:
         name = parse_metric(metric)
-        families.setdefault((name.prefix, name.family), {})[metric] = None
-    return [metric for members in families.values() for metric in members]
+        families.setdefault((name.prefix, name.family), {})[metric] = name
+    names = {metric: name for members in families.values() for metric, name in members.items()}
+    metrics = [metric for metric, name in names.items() if not name.is_member or _stands_alone(name, names)] or [*names]
+    adapted = without_adaptation(metrics)
+    metrics = [metric for metric in metrics if metric not in adapted]
+    first = [metric for metric in metrics if _is_headline(names[metric])]
+    summarized = {(names[metric].family, names[metric].prefix) for metric in first}
+    headlines = [m for m in metrics if m in printed or m in first or (names[m].family, names[m].prefix) not in summarized]
+    return [*names], [*headlines, *(metric for metric in metrics if metric not in headlines)], headlines, adapted
 
 
 def without_adaptation(metrics: Sequence[str]) -> dict[str, str]:
@@ -425,16 +427,6 @@ def without_adaptation(metrics: Sequence[str]) -> dict[str, str]:
     names = {metric: parse_metric(metric) for metric in metrics}
     plain = {metric: name.unadapted for metric, name in names.items() if name.adapted}
     return {metric: one for metric, one in plain.items() if one in names}
-
-
-def without_members(metrics: Sequence[str]) -> list[str]:
-    """Returns the metrics that are no detail of others: not those of one corruption, perturbation, class, ...
-
-    A corruption of which no mean was measured (a corrupted set on disk may lack others) stays: its mean over severities, if it has one.
-    """
-    names = {metric: parse_metric(metric) for metric in metrics}
-    chosen = [metric for metric, name in names.items() if not name.is_member or _stands_alone(name, names)]
-    return chosen or [*metrics]
 
 
 def _stands_alone(member: MetricValue, names: Mapping[str, MetricValue]) -> bool:
@@ -448,16 +440,6 @@ def _stands_alone(member: MetricValue, names: Mapping[str, MetricValue]) -> bool
 
 def _is_headline(metric: MetricValue) -> bool:
     return metric.entry.metric.headline and not metric.is_member
-
-
-def headlines_of(metrics: Sequence[str], printed: set[str]) -> list[str]:
-    """Returns the metrics to show first; of a family whose headlines were not measured, all."""
-    names = {metric: parse_metric(metric) for metric in metrics}
-    headlines = {metric for metric, name in names.items() if _is_headline(name)}
-    summarized = {(names[metric].family, names[metric].prefix) for metric in headlines}
-    return [
-        metric for metric, name in names.items() if metric in printed or metric in headlines or (name.family, name.prefix) not in summarized
-    ]
 
 
 def _kind_of_images(metric: str) -> str:
