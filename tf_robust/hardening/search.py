@@ -149,10 +149,7 @@ class Search:
             candidate = dataclasses.replace(recipe, learning_rate=control.learning_rate)
             if number >= MINIMUM_CANDIDATES and self._is_over(0) and not self.store.read(candidate, 0):
                 break
-            try:
-                trials.append(self._trial(candidate, 0, share(number)))
-            except ValueError as error:  # the model does not suit the method
-                self.log(f"{candidate.name} is left out: {error}")
+            trials += self._suitable_trial(candidate, 0, share(number))
         if trials[-1].candidate.control:
             raise ValueError("Expected a model that one of the recipes can train. Received: one that suits none, as stated above")
         return trials
@@ -160,11 +157,16 @@ class Search:
     def _rung(self, rung, candidates):
         share, trials = self._shares(rung, len(candidates)), []
         for number, candidate in enumerate(candidates):
-            try:
-                trials.append(self._trial(candidate, rung, share(number)))
-            except ValueError as error:  # the model does not suit the variation, such as frozen batch norm if it trains nothing else
-                self.log(f"{candidate.name} is left out: {error}")
+            trials += self._suitable_trial(candidate, rung, share(number))
         return trials
+
+    def _suitable_trial(self, candidate, rung, share):
+        """The trial of a candidate; none if the model does not suit it, such as frozen batch norm if it trains nothing else."""
+        try:
+            return [self._trial(candidate, rung, share)]
+        except ValueError as error:
+            self.log(f"{candidate.name} is left out: {error}")
+            return []
 
     def _settings(self, best, recipes):
         """The candidates of the second rung: the best recipes as they are and with variations, those of the first twice as often."""

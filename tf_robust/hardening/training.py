@@ -186,10 +186,7 @@ def _weighted_sum(models, fractions):
 def greedy_soup(models: Sequence[Weights], score: Callable[[Weights], float], best: float) -> tuple[list[int], list[np.ndarray]]:
     """Returns (positions of the members, their mean weights) of the greedy soup (Wortsman et al., 2022b, recipe 1).
 
-    Args:
-        models: the weights of each, the best model first.
-        score: of weights, on validation images; larger is better.
-        best: the score of the first model.
+    The best model is first, with the score `best`; a larger score is better.
     """
     members, soup = [0], list(models[0])
     for position in range(1, len(models)):
