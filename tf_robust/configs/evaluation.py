@@ -179,15 +179,18 @@ class EvalConfig:
     per_image: bool = False
 
     def __post_init__(self):
+        for field, known in (("evaluations", EVALUATIONS), ("attack", ATTACKS)):
+            if not getattr(self, field):
+                raise ValueError(f"Expected {field}, of: {', '.join(known)}. Received: none")
         for name in self.evaluations:
             if name not in EVALUATIONS:
                 raise unknown("evaluation", name, EVALUATIONS)
+        for name in self.attack:
+            _check_attack(name)
         for name in ("corruptions", "attack", "attack_radii", "curve_attacks", "certified_radii"):
             values = getattr(self, name)
             if repeated := [value for value, count in collections.Counter(values).items() if count > 1]:
                 raise ValueError(f"Expected each value of {name} once. Received: {repeated[0]} {values.count(repeated[0])} times")
-        if not self.evaluations:
-            raise ValueError(f"Expected evaluations, of: {', '.join(EVALUATIONS)}. Received: none")
         check_corruptions(self.corruptions)
         if not self.severities or sorted({*self.severities} & {*ALL_SEVERITIES}) != [*self.severities]:
             raise ValueError(
@@ -195,15 +198,9 @@ class EvalConfig:
             )
         if self.nun_floor != "auto" and not _is_floor(self.nun_floor):
             raise ValueError(f"Expected nun_floor to be auto or a number >= 0. Received: {self.nun_floor!r}")
-        for name in ("subset", "attack_subset"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"Expected {name} >= 0. Received: {getattr(self, name)}")
-        for name in self.attack:
-            _check_attack(name)
-        if not self.attack:
-            raise ValueError(f"Expected attack, of: {', '.join(ATTACKS)}. Received: none")
-        if self.attack_queries < 1:
-            raise ValueError(f"Expected attack_queries >= 1. Received: {self.attack_queries}")
+        for name, least in (("subset", 0), ("attack_subset", 0), ("attack_queries", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"Expected {name} >= {least}. Received: {getattr(self, name)}")
         if "certified" in self.evaluations:
             self._check_smoothing()
         self._check_adaptation()

@@ -107,9 +107,7 @@ class TrainConfig:
             raise ValueError("Expected init_from or init_from_row. Received: both")
         if not self.views:
             raise ValueError("Expected at least one view. Received: none")
-        for name in ("select_images", "early_stopping"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"Expected {name} >= 0. Received: {getattr(self, name)}")
-        for name in ("epochs", "batch_size", "steps_per_execution", "select_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"Expected {name} >= 1. Received: {getattr(self, name)}")
+        least = {"select_images": 0, "early_stopping": 0, "epochs": 1, "batch_size": 1, "steps_per_execution": 1, "select_every": 1}
+        for name, number in least.items():
+            if getattr(self, name) < number:
+                raise ValueError(f"Expected {name} >= {number}. Received: {getattr(self, name)}")

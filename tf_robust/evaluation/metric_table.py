@@ -186,7 +186,7 @@ def find_metric(name: str) -> Match:
     for metric in METRICS.values():
         if metric.family == family and (match := metric.regex.fullmatch(name)):
             values = match.groupdict()
-            known = {"corruption": corruptions.CORRUPTIONS, "attack": attacks.ATTACKS}
+            known: dict[str, Mapping] = {"corruption": corruptions.CORRUPTIONS, "attack": attacks.ATTACKS}
             is_known = all(values[field] in known[field] for field in known.keys() & values.keys())
             return Match(metric if is_known else dataclasses.replace(metric, text=""), values)
     return Match(Metric(name, name, ""), {})

@@ -12,7 +12,7 @@ import numpy as np
 
 from tf_robust import data, evaluation
 from tf_robust.data import WHOLE, has_splits
-from tf_robust.data.source import Source, digest
+from tf_robust.data.source import digest
 from tf_robust.evaluation import EvalConfig, MetricValue, model_evaluation
 from tf_robust.evaluation.evaluation_data import (
     EvaluationData,
@@ -59,7 +59,7 @@ def write_formats(
     Raises:
         ValueError: a model that does not suit the data or was converted already.
     """
-    exporter = _exporter(model, unit_range, logits)
+    exporter = Exporter(model, unit_range, logits)
     written: dict[str, str] = {}
     failures: dict[str, Exception] = {}
     for name in dict.fromkeys(formats):
@@ -73,26 +73,17 @@ def write_formats(
     return written, failures
 
 
-def _exporter(model, unit_range=False, logits=False):
-    check_convertible(model.path)
-    loaded, given, source = match_model_and_data(model.load(), model.data, model.split_chosen)
-    classifier = without_softmax(loaded) if logits else loaded
-    shape = tuple(source.image_shape)
-    deployable = Deployable(classifier, shape, unit_range=unit_range, logits=logits)
-    print(
-        f"The files take {deployable.spec.dtype.name} images on the pixel scale {deployable.input_range} and return {deployable.output}.",
-        flush=True,
-    )
-    return Exporter(deployable, given, source)
-
-
 class Exporter:
-    """Exports one model, and compares outputs on the images of `source`."""
+    """Exports one model, and compares the outputs of the files with its own on images of its data."""
 
-    def __init__(self, model: Deployable, given: EvaluationData, source: Source):
-        self.model, self.classifier, self.given, self.source = model, model.classifier, given, source
-        classifier = self.classifier
-        self.images = evaluation.stratified_images(source, CHECKED)[0]
+    def __init__(self, evaluated: EvaluatedModel, unit_range: bool = False, logits: bool = False):
+        check_convertible(evaluated.path)
+        loaded, self.given, self.source = match_model_and_data(evaluated.load(), evaluated.data, evaluated.split_chosen)
+        classifier = self.classifier = without_softmax(loaded) if logits else loaded
+        model = self.model = Deployable(classifier, tuple(self.source.image_shape), unit_range=unit_range, logits=logits)
+        scale = model.input_range
+        print(f"The files take {model.spec.dtype.name} images on the pixel scale {scale} and return {model.output}.", flush=True)
+        self.images = evaluation.stratified_images(self.source, CHECKED)[0]
         self.scores = in_batches(model.scores, self.images)
         self.float32_scores = self.scores
         if model.float32 is not classifier:
@@ -267,7 +258,7 @@ def evaluate_formats(
     configs = {name: (given.eval_config, "") if FORMATS[name].gradients else without_gradients(given.eval_config) for name in formats}
     for name, (config, _) in configs.items():
         check(name, config)
-    exporter = _exporter(model)
+    exporter = Exporter(model)
     if any(FORMATS[name].quantized for name in formats):
         _ = exporter.calibration  # raises before anything is written
     paths = {name: exporter.export(name, os.path.join(folder, "exported"), reuse=True) for name in dict.fromkeys(formats)}

@@ -133,14 +133,9 @@ class Diagnosis:
 def diagnose(
     predict: Predict, validation: ValidationSet, class_names: Sequence[str], norm: str = "linf", radius: float = 1 / 255
 ) -> Diagnosis:
-    """Returns the diagnosis of a model; deterministic.
+    """Returns the diagnosis of a model, float32 [N, H, W, C] in [0, 1] -> logits [N, classes], on at most 500 images; deterministic.
 
-    Args:
-        predict: float32 [N, H, W, C] in [0, 1] -> logits [N, classes].
-        validation: images, of which at most 500 are used, stratified.
-        class_names: one per column of the logits.
-        norm: of the attack, `linf` or `l2`.
-        radius: of the attack, on the [0, 1] pixel scale.
+    `norm` and `radius`, on the [0, 1] pixel scale, are those of the attack.
     """
     order = stratified_order(validation.labels)[:MAX_IMAGES]
     attacked = np.sort(order[:ATTACKED_IMAGES])

@@ -29,13 +29,9 @@ _CAPTIONS = {
 
 
 class FinalEvaluation:
-    """Evaluates the initial model and the hardened model, on the target, too, if the evaluations leave it out.
+    """Evaluates the initial model and the hardened model on test images, and on the target, too, if the evaluations leave it out.
 
-    Args:
-        model: to evaluate.
-        data: the test images.
-        config: names the target.
-        folder: has the hardened model; gets a subfolder `final_evaluation` with a folder for each model.
+    The folder has the hardened model; it gets a subfolder `final_evaluation` with a folder for each model.
     """
 
     def __init__(self, model: TrainableModel, data: EvaluationData, config: HardenConfig, folder: str):

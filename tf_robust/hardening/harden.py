@@ -47,22 +47,10 @@ def harden(
     test: Source | None = None,
     temporary: tempfile.TemporaryDirectory | None = None,
 ) -> Hardened:
-    """Searches a more robust model, writes it, and proves it on test images.
+    """Searches a more robust model, writes it, and proves it on test images. An interrupted search resumes from its folder.
 
-    Args:
-        classifier: the model.
-        given: describes the data and the evaluation of the final evaluation.
-        config: target, budget and maximum clean loss.
-        folder: of trials, model and evaluations; a search that was interrupted resumes.
-        validation: images to choose on, in memory; None: those of `given`.
-        test: images of the final evaluation, in memory; None: those of `given`.
-        temporary: of `folder`.
-
-    Raises:
-        ValueError: the model cannot be trained, does not suit the images, or is near chance; the budget is too small; or confidences are
-            to be fitted, for which no images are left.
-        PermissionError: the folder is not writable.
-        WorkdirLocked: another process holds the folder.
+    `given` describes the data and the final evaluation; `validation` and `test` are images in memory to choose on, and for the final
+    evaluation. Raises ValueError if the model cannot be trained, does not suit the images or is near chance, or the budget is too small.
     """
     with held(folder):
         return _harden(classifier, given, config, folder, validation, test, temporary)

@@ -46,7 +46,7 @@ flip = keras.Sequential([keras.layers.RandomTranslation(0.1, 0.1, fill_mode="con
 {% if extra_corruptions %}
 extra_corruptions = tfr.layers.RandomCorruption({{ extra_corruptions }}).augment
 {% endif %}
-{% for candidate, steps, method, arguments in members %}
+{% for candidate, steps, method, arguments, dataset in members %}
 
 # {{ candidate.name }}, {{ "{:,}".format(steps) }} steps
 model.set_weights(start)
@@ -56,8 +56,7 @@ method = tfr.methods.{{ method }}(
 rate = keras.optimizers.schedules.CosineDecay({{ "{:g}".format(candidate.learning_rate) }}, {{ steps }})
 with fine_tuning(model, {{ repr(candidate.layers) }}):
     method.compile(optimizer=keras.optimizers.SGD(rate, momentum={{ momentum }}))
-    method.fit({{ "dataset.map(lambda x, y: (flip(x, training=True), y))" if candidate.augmentations else "dataset" }}, \
-steps_per_epoch={{ steps }})
+    method.fit({{ dataset }}, steps_per_epoch={{ steps }})
 ends.append(model.get_weights())
 {% endfor %}
 {% if members %}
@@ -338,7 +337,8 @@ def lines_of(point: Point, path: str, *, batch_size: int, seed: int, options: Ma
             views = (name if name == "extra_corruptions" else repr(name) for name in candidate.views)
             arguments.append(f"views=({', '.join(views)},)")
         arguments += [f"{name}={value!r}" for name, value in {"seed": seed, **options}.items()]
-        members.append((candidate, steps, method.__name__, ["model", *arguments]))
+        dataset = "dataset.map(lambda x, y: (flip(x, training=True), y))" if candidate.augmentations else "dataset"
+        members.append((candidate, steps, method.__name__, ["model", *arguments], dataset))
     candidates = [member.candidate for member in point.members]
     return _RECIPE.render(
         model=f"model = keras.saving.load_model({path!r}, compile=False)" if os.path.isfile(path) else "# model: the one before the search",

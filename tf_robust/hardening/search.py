@@ -46,35 +46,28 @@ class Clock:
         return time.monotonic() - self._start
 
 
+@dataclasses.dataclass(eq=False)
 class Search:
-    """Trains candidates (the control, then recipes, the most promising first) and ranks them on the validation images.
+    """Trains candidates on the training images and ranks them on the validation images."""
 
-    `evaluate` returns the outcome of weights on the validation images; what a candidate loses more than `max_clean_loss` counts against it.
-    `has_batch_norm`: the model has batch normalization that is trained; `has_layers`: its layers can be frozen one by one.
-    """
+    trainers: Trainers
+    evaluate: Callable[[Weights], Outcome]  # on the validation images
+    candidates: Sequence[Candidate]  # the control, then recipes, the most promising first
+    _: dataclasses.KW_ONLY
+    budget: Budget
+    max_clean_loss: float  # what a candidate loses more counts against it
+    store: TrialStore
+    clock: Clock
+    has_batch_norm: bool = True  # whether the model has batch normalization that is trained
+    has_layers: bool = True  # whether its layers can be frozen one by one
+    log: Callable[[str], object] = print
 
-    def __init__(
-        self,
-        trainers: Trainers,
-        evaluate: Callable[[Weights], Outcome],
-        candidates: Sequence[Candidate],
-        *,
-        budget: Budget,
-        max_clean_loss: float,
-        store: TrialStore,
-        clock: Clock,
-        has_batch_norm: bool = True,
-        has_layers: bool = True,
-        log: Callable[[str], object] = print,
-    ):
-        self.trainers, self.evaluate, self.candidates, self.budget = trainers, evaluate, list(candidates), budget
-        self.max_clean_loss, self.store, self.clock, self.log = max_clean_loss, store, clock, log
-        self._variation_options = {"has_batch_norm": has_batch_norm, "has_layers": has_layers}
+    def __post_init__(self):
         self._most_candidates()  # raises if the budget is too small, before anything is measured
-        evaluate(trainers.start)  # builds its graph
-        begin = clock.seconds
-        self.start = Point(evaluate(trainers.start))  # the initial model
-        self.seconds_of_evaluation = clock.seconds - begin
+        self.evaluate(self.trainers.start)  # builds its graph
+        begin = self.clock.seconds
+        self.start = Point(self.evaluate(self.trainers.start))  # the initial model
+        self.seconds_of_evaluation = self.clock.seconds - begin
         self.trials: list[Trial] = []  # finished ones, in their order
 
     def check_budget(self) -> None:
@@ -149,10 +142,7 @@ class Search:
             candidate = dataclasses.replace(recipe, learning_rate=control.learning_rate)
             if number >= MINIMUM_CANDIDATES and self._is_over(0) and not self.store.read(candidate, 0):
                 break
-            try:
-                trials.append(self._trial(candidate, 0, share(number)))
-            except ValueError as error:  # the model does not suit the method
-                self.log(f"{candidate.name} is left out: {error}")
+            trials += self._suitable_trial(candidate, 0, share(number))
         if trials[-1].candidate.control:
             raise ValueError("Expected a model that one of the recipes can train. Received: one that suits none, as stated above")
         return trials
@@ -160,15 +150,21 @@ class Search:
     def _rung(self, rung, candidates):
         share, trials = self._shares(rung, len(candidates)), []
         for number, candidate in enumerate(candidates):
-            try:
-                trials.append(self._trial(candidate, rung, share(number)))
-            except ValueError as error:  # the model does not suit the variation, such as frozen batch norm if it trains nothing else
-                self.log(f"{candidate.name} is left out: {error}")
+            trials += self._suitable_trial(candidate, rung, share(number))
         return trials
+
+    def _suitable_trial(self, candidate, rung, share):
+        """The trial of a candidate; none if the model does not suit it, such as frozen batch norm if it trains nothing else."""
+        try:
+            return [self._trial(candidate, rung, share)]
+        except ValueError as error:
+            self.log(f"{candidate.name} is left out: {error}")
+            return []
 
     def _settings(self, best, recipes):
         """The candidates of the second rung: the best recipes as they are and with variations, those of the first twice as often."""
-        pools = [[trial.candidate, *variations(trial.candidate, **self._variation_options)] for trial in best]
+        options = {"has_batch_norm": self.has_batch_norm, "has_layers": self.has_layers}
+        pools = [[trial.candidate, *variations(trial.candidate, **options)] for trial in best]
         pools = [pool[:2] if number else pool for number, pool in enumerate(pools)]
         merged = [pools[0].pop(0), *([pools[1].pop(0)] if len(pools) > 1 else [])]
         while any(pools):

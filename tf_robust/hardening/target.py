@@ -46,12 +46,9 @@ class LabeledImages:
 
 
 class ValidationSet:
-    """Validation images, unchanged and under a target.
+    """Validation images, float32 [N, H, W, C] in [0, 1], and labels, int64 [N], unchanged and under a target.
 
     Args:
-        images: float32 [N, H, W, C] in [0, 1].
-        labels: int64 [N].
-        target: of `HardenConfig`.
         clean: images for the accuracy on unchanged images, more than `images`; None: `images`.
         probabilities: [H, W], of non-uniform noise; for the target noise.
         attack: for the target adversarial.

@@ -30,28 +30,23 @@ _VIEWS = {**VIEWS, "extra_corruptions": RandomCorruption(metrics.EXTRA).augment}
 Weights = Sequence[np.ndarray]
 
 
+@dataclasses.dataclass(eq=False)
 class Trainers:
-    """Trains a model in place by candidates, always from its weights at construction, `start`.
+    """Trains a model in place by candidates, always from its weights at construction, `start`. Graphs are built once and shared."""
 
-    Graphs of views and of steps are built once and shared. `options` are arguments of all methods, such as `input_range`; `stages` are
-    names of layers at which NoisyMix mixes, for a model of another package.
-    """
+    model: keras.Model
+    source: Source
+    _: dataclasses.KW_ONLY
+    batch_size: int
+    seed: int  # of order, views and noise
+    options: Mapping[str, typing.Any]  # arguments of all methods, such as `input_range`
+    stages: Sequence[str] = ()  # names of layers at which NoisyMix mixes, for a model of another package
 
-    def __init__(
-        self,
-        model: keras.Model,
-        source: Source,
-        *,
-        batch_size: int,
-        seed: int,
-        options: Mapping[str, typing.Any],
-        stages: Sequence[str] = (),
-    ):
-        self.model, self.source, self.batch_size, self.seed = model, source, batch_size, seed
-        self.options, self.stages = dict(options), tuple(stages)
-        self.start: Weights = model.get_weights()
-        weights = {id(variable) for variable in model.weights}
-        self._random_states = [(variable, variable.numpy()) for variable in model.variables if id(variable) not in weights]  # of dropout
+    def __post_init__(self):
+        self.start: Weights = self.model.get_weights()
+        weights = {id(variable) for variable in self.model.weights}
+        others = [variable for variable in self.model.variables if id(variable) not in weights]
+        self._random_states = [(variable, variable.numpy()) for variable in others]  # of dropout
         self._batches: dict[tuple, tf.data.Dataset] = {}
         self._trainers: dict[str, _Trainer] = {}
 
@@ -186,10 +181,7 @@ def _weighted_sum(models, fractions):
 def greedy_soup(models: Sequence[Weights], score: Callable[[Weights], float], best: float) -> tuple[list[int], list[np.ndarray]]:
     """Returns (positions of the members, their mean weights) of the greedy soup (Wortsman et al., 2022b, recipe 1).
 
-    Args:
-        models: the weights of each, the best model first.
-        score: of weights, on validation images; larger is better.
-        best: the score of the first model.
+    The best model is first, with the score `best`; a larger score is better.
     """
     members, soup = [0], list(models[0])
     for position in range(1, len(models)):

@@ -192,10 +192,8 @@ class TrialStore:
         content = read_json(path + ".json")
         members = (Member(candidate, content["steps"], rung),)
         with np.load(path + ".npz") as file:
-            points = tuple(
-                Point(Outcome(file[f"clean_{i}"], file[f"target_{i}"]), coefficient, members)
-                for i, coefficient in enumerate(content["coefficients"])
-            )
+            outcomes = map(Outcome, file["clean"], file["target"])
+            points = tuple(Point(outcome, one, members) for outcome, one in zip(outcomes, content["coefficients"]))
         return Trial(candidate, rung, content["steps"], content["seconds"], points, content["diverged"])
 
     def write(self, trial: Trial, weights: Sequence[np.ndarray], search_seconds: float) -> None:
@@ -204,9 +202,8 @@ class TrialStore:
         if not self.finished():
             write_json(os.path.join(self.folder, _ARGUMENTS), self._arguments)
         path = self._path(trial.candidate, trial.rung)
-        outcomes = {f"clean_{i}": point.outcome.clean for i, point in enumerate(trial.points)}
-        outcomes |= {f"target_{i}": point.outcome.target for i, point in enumerate(trial.points)}
-        _save(path + ".npz", outcomes)
+        outcomes = [point.outcome for point in trial.points]
+        _save(path + ".npz", {"clean": np.array([one.clean for one in outcomes]), "target": np.array([one.target for one in outcomes])})
         _save(path + ".weights.npz", {f"{i:05}": storable(weight) for i, weight in enumerate(weights)})
         write_json(
             path + ".json",

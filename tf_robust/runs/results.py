@@ -115,18 +115,10 @@ class Comparison:
         lines, intervals = [], report.difference_intervals(self.table)
         for entry in self.table["rows"]:
             if difference := entry["difference"]:
+                row, metric, value, change = entry["row"], entry["metric"], entry["mean"], difference["mean"]
                 images: Mapping = difference["images"] or {}
-                low, high, significant = intervals.get((entry["row"], entry["metric"]), (None, None, None))
-                lines.append(
-                    {
-                        "row": entry["row"],
-                        "metric": entry["metric"],
-                        "value": entry["mean"],
-                        "baseline": entry["mean"] - difference["mean"],
-                        "difference": difference["mean"],
-                        **{"low": low, "high": high, "count": images.get("count"), "significant": significant},
-                    }
-                )
+                low, high, significant = intervals.get((row, metric), (None, None, None))
+                lines.append((row, metric, value, value - change, change, low, high, images.get("count"), significant))
         return pandas.DataFrame(lines, columns=_COLUMNS)
 
     def report(self, path: str = "report.html") -> str:
@@ -154,7 +146,7 @@ def compare(*results: Result, baseline: str | None = None, **named: Result) -> C
     for result in (*results, *named.values()):
         if not isinstance(result, Result):
             raise ValueError(f"Expected results of tfr.train or tfr.evaluate. Received: {result!r}. Try: tfr.evaluate of it")
-    chosen = [*results, *(_renamed(result, name) for name, result in named.items())]
+    chosen = [*results, *(_changed(result, row=name) for name, result in named.items())]
     if len(chosen) < 2:
         raise ValueError(f"Expected at least two results to compare. Received: {len(chosen)}")
     seen: collections.Counter = collections.Counter()
@@ -162,16 +154,16 @@ def compare(*results: Result, baseline: str | None = None, **named: Result) -> C
     for number, result in enumerate(chosen):
         key = result.evaluation["row"], None if one_row else result.evaluation["seed"]
         seen[key] += 1
-        chosen[number] = _renamed(result, f"{key[0]} ({seen[key]})") if seen[key] > 1 else result
+        chosen[number] = _changed(result, row=f"{key[0]} ({seen[key]})") if seen[key] > 1 else result
     if len({result.evaluation["row"] for result in chosen}) == len(chosen):  # pairs have one seed
         seed = chosen[0].evaluation["seed"]
-        chosen = [Result(r.folder, {**r.evaluation, "seed": seed}, r._model, r._temporary) for r in chosen]
+        chosen = [_changed(result, seed=seed) for result in chosen]
     return Comparison(chosen, baseline or chosen[0].evaluation["row"])
 
 
-def _renamed(result, row):
-    """The result with another name in tables; it shares the folder, which lives as long as either."""
-    return Result(result.folder, {**result.evaluation, "row": row}, result._model, result._temporary)
+def _changed(result, **fields):
+    """The result with another name or seed in tables; it shares the folder, which lives as long as either."""
+    return Result(result.folder, {**result.evaluation, **fields}, result._model, result._temporary)
 
 
 def _evaluations(results: Iterable[Result]) -> list[dict]:

@@ -55,11 +55,7 @@ class Pruning(keras.callbacks.Callback):
 def sample(sweep: Sweep, trials: int, storage: str, seeds: Sequence[int]) -> tuple[list[Point], list[dict], list[str]]:
     """Completes points that Optuna samples, and returns them, their evaluations, and messages about the trials.
 
-    Args:
-        sweep: whose points are sampled.
-        trials: number of points.
-        storage: URL of the database; empty: SQLite in the workdir.
-        seeds: of the runs; the first is that of the sampler.
+    `storage` is the URL of the database; empty: SQLite in the workdir. `seeds` are those of the runs; the first is that of the sampler.
     """
     example = sweep.runs_at(middle(sweep.axes), "validation")[0]
     epochs = sweep.axes.get("epochs", (example.config.train.epochs,))

@@ -132,21 +132,13 @@ def sort_by_rows(evaluations: list[dict], rows: Sequence[str]) -> None:
 class SuiteMeans:
     """A table, in a folder without flagfiles, that averages over the suites in "suites" of its `suite.json`.
 
-    Args:
-        folder: of the table.
-        table: its description, as `table_of` returns it.
-        home: folder with `flags/`.
-        read_data: path of a flagfile -> its data.
-
-    Attributes:
-        suites: {name: description, as `table_of` returns it}.
-        data: {name: the --data of its flagfiles}.
+    `table` is its description, as `table_of` returns it; `read_data`: path of a flagfile -> its data.
     """
 
     def __init__(self, folder: str, table: dict, home: str, read_data: Callable[[str], str]):
         self.table = table
-        self.suites: dict[str, dict] = {}
-        self.data: dict[str, str] = {}
+        self.suites: dict[str, dict] = {}  # their descriptions
+        self.data: dict[str, str] = {}  # the --data of their flagfiles
         self._rows: dict[str, list[str]] = {}
         for name in table["suites"]:
             path, self._rows[name], self.suites[name] = table_of(os.path.join(os.path.dirname(folder), name), home)
@@ -213,10 +205,7 @@ class SuiteMeans:
         return evaluations, notes
 
     def paper(self, divided: Divided) -> dict[str, dict[str, list]]:
-        """Returns the means of the paper, {row: {metric: [mean, None]}}.
-
-        With all suites they are the printed means, else means of the printed numbers of the suites in `divided`.
-        """
+        """Returns the means of the paper, {row: {metric: [mean, None]}}: the printed ones, or means of those of the suites in `divided`."""
         if len(divided) == len(self.suites):
             return self.table.get("paper", {})
         means: dict[str, dict[str, list]] = {}
@@ -228,13 +217,8 @@ class SuiteMeans:
         return means
 
     def per_image(self, reader: PerImage) -> PerImage:
-        """Returns the `per_image` argument of `report.aggregate` for the means.
-
-        The mean of its values is the mean over suites, and their standard error is that of the mean of independent suites.
-
-        Args:
-            reader: per-image results of the suites' evaluations.
-        """
+        """Returns the `per_image` argument of `report.aggregate` for the means: values whose mean is that over suites, and whose standard
+        error is that of the mean of independent suites. `reader` returns those of the suites' evaluations."""
 
         def read(one, metric):
             members = [(part, self._metric(name, metric, part)) for name, part in one["parts"].items()]

@@ -22,19 +22,11 @@ from tf_robust.utils.locks import held
 
 
 @contextlib.contextmanager
-def claim(folder: str, flags: Mapping[str, str], defaults: Mapping[str, str] | None = None, free: Collection[str] = ()) -> Iterator[str]:
-    """Holds a folder, created if missing, for one run with given flags.
+def claim(folder: str, flags: Mapping[str, str], defaults: Mapping[str, str] | None = None, free: Collection[str] = ()) -> Iterator[None]:
+    """Holds a folder, created if missing, for one run with given flags, {name: text}.
 
-    Args:
-        folder: of the run.
-        flags: {name: text} on which the run depends.
-        defaults: {name: text} of flags that are not recorded.
-        free: names of flags that may differ.
-
-    Raises:
-        PermissionError: the folder is not writable.
-        ValueError: the run was started with other flags; the message has the differences.
-        WorkdirLocked: another process holds the folder.
+    `defaults` are those of flags that are not recorded; the flags `free` may differ. Raises ValueError with the differences if the run was
+    started with other flags, and WorkdirLocked if another process holds the folder.
     """
     _check_flags(folder, flags, defaults or {}, free)  # rather than after waiting for another process
     with held(folder):
@@ -42,7 +34,7 @@ def claim(folder: str, flags: Mapping[str, str], defaults: Mapping[str, str] | N
         clear_unfinished(folder, *(os.path.join(folder, name) for name in ("checkpoints", "saved_model", "figures")))
         _bind(folder, flags, defaults or {}, free)
         try:
-            yield folder
+            yield
         except BaseException:
             results = (os.path.exists(os.path.join(folder, name)) for name in ("saved_model", "evaluation.json"))
             if not checkpoints.existing(os.path.join(folder, "checkpoints")) and not any(results):
