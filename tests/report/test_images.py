@@ -42,7 +42,7 @@ def test_utility_by_class(tmp_path):
 
 def test_texts_under_images_do_not_overlap(tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr(figures, "save", lambda figure, path: drawn.append(figure) or path)
+    monkeypatch.setattr(figures, "save_figure", lambda figure, path: drawn.append(figure) or path)
     texts = ["elastic transform 5\nautomobile, not airplane", "jpeg compression 3\ncat, not dog", "fog 1\ncat, not dog"] * 2
     figures.captioned_images(str(tmp_path / "x.png"), [("start", np.zeros((6, 32, 32, 3)), texts)])
     drawn[0].draw_without_rendering()
