@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tf_robust import corrupted_datasets, corruptions, data
 from tf_robust.corrupted_datasets import job
-from tf_robust.corrupted_datasets.generator import Generator
+from tf_robust.corrupted_datasets.job import Generator
 
 NAMES = ("gaussian_noise", "impulse_noise")
 

@@ -5,7 +5,7 @@ import tensorflow_datasets as tfds
 
 from tests.corrupted_datasets import sets
 from tf_robust import data
-from tf_robust.corrupted_datasets import generator
+from tf_robust.corrupted_datasets import job
 from tf_robust.data import tfds_sets
 
 
@@ -79,23 +79,23 @@ def test_read_range_of_an_unknown_source(clean):
 
 
 def test_a_stream_is_corrupted_as_images_in_memory(clean, stream, tmp_path):
-    generate = generator.Generator(stream, generator.CorruptionConfig(seed=5))
+    generate = job.Generator(stream, job.CorruptionConfig(seed=5))
     images, labels = generate("gaussian_noise", 2, 4, 9)
     np.testing.assert_array_equal(images, sets.expected(clean, "gaussian_noise", 2)[4:9])
     np.testing.assert_array_equal(labels, clean.labels[4:9])
 
 
 def test_chunks_do_not_depend_on_the_batch_size(clean, monkeypatch):
-    monkeypatch.setattr(generator, "_BATCH_VALUES", 2 * 8 * 8 * 3)
-    images, _ = generator.Generator(clean, generator.CorruptionConfig(seed=5))("gaussian_noise", 2, 4, 9)
+    monkeypatch.setattr(job, "_BATCH_VALUES", 2 * 8 * 8 * 3)
+    images, _ = job.Generator(clean, job.CorruptionConfig(seed=5))("gaussian_noise", 2, 4, 9)
     np.testing.assert_array_equal(images, sets.expected(clean, "gaussian_noise", 2)[4:9])
 
 
 def test_pixels_depend_on_constants_and_seed(clean):
     from tf_robust import corruptions
 
-    for config in (generator.CorruptionConfig(seed=5, constants="imagenet"), generator.CorruptionConfig(seed=6, constants="cifar")):
-        images, _ = generator.Generator(clean, config)("gaussian_noise", 2, 0, 23)
+    for config in (job.CorruptionConfig(seed=5, constants="imagenet"), job.CorruptionConfig(seed=6, constants="cifar")):
+        images, _ = job.Generator(clean, config)("gaussian_noise", 2, 0, 23)
         expected = corruptions.corrupt(
             clean.images / np.float32(255), "gaussian_noise", 2, config.seed, constants=config.constants, protocol="cifar_c"
         )
@@ -110,7 +110,7 @@ def test_a_chunk_is_read_once_for_all_severities(clean, monkeypatch):
         lambda source, *chunk: reads.append(chunk) or (source.images[slice(*chunk)], source.labels[slice(*chunk)]),
     )
     sets.quick(monkeypatch)
-    generate = generator.Generator(clean, generator.CorruptionConfig())
+    generate = job.Generator(clean, job.CorruptionConfig())
     for severity in (1, 2, 3):
         generate("gaussian_noise", severity, 0, 4)
     generate("gaussian_noise", 1, 4, 8)

@@ -79,7 +79,7 @@ def test_available_corruptions(arrays, records, own_sets):
 def test_missing_corruptions_are_named_with_the_available_ones(arrays, records):
     with pytest.raises(FileNotFoundError, match="Expected 'snow' at severity 2 in .* Received: fog 1-5, glass_blur 1-5"):
         open_corrupted(str(arrays), clean(), "snow", 2)
-    message = "Expected cifar10_corrupted/frosted_glass_blur_2 in .*Received: elastic_transform 5, glass_blur 3.*tfds build"
+    message = "Expected 'glass_blur' at severity 2 in .*: elastic_transform 5, glass_blur 3.*tfds build cifar10_corrupted/frosted_glass"
     with pytest.raises(FileNotFoundError, match=message):
         open_corrupted("cifar10_corrupted", clean(), "glass_blur", 2, data_dir=str(records))
     with pytest.raises(FileNotFoundError, match="Expected a folder of a corrupted set. Not found: /nowhere"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.corrupted_datasets.sets import NAMES, content, quick, write
-from tf_robust.corrupted_datasets.generator import Generator
+from tf_robust.corrupted_datasets.job import Generator
 from tf_robust.corrupted_datasets.layouts import ArrayLayout, RecordLayout
 from tf_robust.utils import environment
 from tf_robust.utils.files import read_json

@@ -23,7 +23,7 @@ from tests.corrupted_datasets import sets
 from tf_robust import corruptions, data, evaluation
 from tf_robust.cli import main as cli
 from tf_robust.corrupted_datasets import reader, writer
-from tf_robust.corrupted_datasets.generator import CorruptionConfig
+from tf_robust.corrupted_datasets.job import CorruptionConfig
 from tf_robust.data import tfds_sets
 from tf_robust.data.sources import Shift
 from tf_robust.evaluation import evaluation_set, shards

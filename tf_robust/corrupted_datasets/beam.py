@@ -10,8 +10,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from tf_robust.configs.data import WriterConfig
-from tf_robust.corrupted_datasets.generator import CorruptionConfig
-from tf_robust.corrupted_datasets.job import Job
+from tf_robust.corrupted_datasets.job import CorruptionConfig, Job
 from tf_robust.data.source import Source
 
 _LOCAL = "FnApiRunner"  # Beam's DirectRunner would first try to download another local runner

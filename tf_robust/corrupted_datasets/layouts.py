@@ -38,25 +38,15 @@ class Unit(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The units of a corrupted set.
+    """The units of a corrupted set."""
 
-    Attributes:
-        names: of the corruptions.
-        size: number of images of the clean set.
-        chunk_size: images written at once.
-        image_shape: (H, W, C).
-        class_names: one name per label.
-        split: of the clean set.
-        jpeg: images are stored as JPEG files, as in ImageNet-C.
-    """
-
-    names: tuple[str, ...]
-    size: int
-    chunk_size: int
-    image_shape: tuple[int, ...]
-    class_names: tuple[str, ...]
-    split: str
-    jpeg: bool
+    names: tuple[str, ...]  # of the corruptions
+    size: int  # number of images of the clean set
+    chunk_size: int  # images written at once
+    image_shape: tuple[int, ...]  # (H, W, C)
+    class_names: tuple[str, ...]  # one per label
+    split: str  # of the clean set
+    jpeg: bool  # images are stored as JPEG files, as in ImageNet-C
 
     @property
     def chunks(self) -> int:

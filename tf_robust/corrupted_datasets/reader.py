@@ -52,14 +52,15 @@ def open_corrupted(where: str, source: Source | None, corruption: str, severity:
         ValueError: damaged files, or those of other images.
     """
     where = os.path.expanduser(where)
-    kind = _kind(where)
-    if kind == "tfds":
-        corrupted = _open_tfds(where, corruption, severity, data_dir)
-    else:
-        present = available(where)
-        if (corruption, severity) not in present:
-            raise FileNotFoundError(f"Expected {corruption!r} at severity {severity} in {where}. Received: {_listed(present)}")
-        corrupted = _open_arrays(where, corruption, severity) if kind == "arrays" else _open_records(where, corruption, severity)
+    folder, is_arrays = _folder_of(where, data_dir)
+    present = _pairs(folder, is_arrays)
+    if (corruption, severity) not in present:
+        advice = ""
+        if folder != where:
+            name = _TFDS_NAMES.get(corruption, corruption) if where == "cifar10_corrupted" else corruption
+            advice = f". Try: `tfds build {where}/{name}_{severity}` on a machine with a network, or --data_dir with its data"
+        raise FileNotFoundError(f"Expected {corruption!r} at severity {severity} in {folder}. Received: {_listed(present)}{advice}")
+    corrupted = (_open_arrays if is_arrays else _open_records)(folder, corruption, severity)
     if source is None:
         return corrupted
     corrupted = _matched(corrupted, source, card_of(where))
@@ -69,12 +70,7 @@ def open_corrupted(where: str, source: Source | None, corruption: str, severity:
 
 def available(where: str, data_dir: str | None = None) -> list[tuple[str, int]]:
     """Returns the corruptions of a corrupted set: [(name, severity)], sorted. Arguments as in `open_corrupted`."""
-    where = os.path.expanduser(where)
-    kind = _kind(where)
-    if kind == "arrays":
-        return sorted((name, severity) for name in _array_names(where) for severity in SEVERITIES)
-    folder = _tfds_folder(where, data_dir) if kind == "tfds" else where
-    return sorted(_record_folders(folder))
+    return _pairs(*_folder_of(os.path.expanduser(where), data_dir))
 
 
 def check_images(where: str, source: Source) -> None:
@@ -99,22 +95,31 @@ def card_of(where: str) -> dict:
     return read_json(path, _CARD) if os.path.exists(path) else {}
 
 
-def _kind(where):
+def _folder_of(where, data_dir):
+    """Returns the folder of a corrupted set, and whether it has arrays; else it has records."""
     if not os.path.isdir(where):
         if os.sep in where or where.startswith("."):
             raise FileNotFoundError(f"Expected a folder of a corrupted set. Not found: {where}")
         if where not in TFDS_SETS:
             raise unknown("corrupted set (neither a folder nor a set of TFDS)", where, TFDS_SETS)
-        return "tfds"
-    if _array_names(where):
-        return "arrays"
-    if _record_folders(where):
-        return "records"
+        import tensorflow_datasets as tfds
+
+        return os.path.join(os.path.expanduser(data_dir or tfds.core.constants.DATA_DIR), where), False
+    has_arrays = bool(_array_names(where))
+    if has_arrays or _record_folders(where):
+        return where, has_arrays
     inside = sorted(os.listdir(where))
     raise FileNotFoundError(
         f"Expected NAME.npy files (CIFAR-10-C) or NAME_SEVERITY folders (TFDS) in {where}. "
         f"Received: {', '.join(inside[:8]) or 'nothing'}{', ...' if len(inside) > 8 else ''}"
     )
+
+
+def _pairs(folder, is_arrays):
+    """Returns [(corruption, severity)], sorted."""
+    if is_arrays:
+        return sorted((name, severity) for name in _array_names(folder) for severity in SEVERITIES)
+    return sorted(_record_folders(folder))
 
 
 def _array_names(folder):
@@ -137,12 +142,6 @@ def _record_folders(folder):
 
 def _version(folder):
     return [int(number) for number in os.path.basename(folder).split(".")]
-
-
-def _tfds_folder(name, data_dir):
-    import tensorflow_datasets as tfds
-
-    return os.path.join(os.path.expanduser(data_dir or tfds.core.constants.DATA_DIR), name)
 
 
 def _listed(corruptions):
@@ -177,35 +176,11 @@ def _open_arrays(folder, corruption, severity):
 def _open_records(where, corruption, severity):
     import tensorflow_datasets as tfds
 
-    folder = _record_folders(where)[corruption, severity]
+    folder, name = _record_folders(where)[corruption, severity], f"{where}: {corruption} {severity}"
     try:
         builder = tfds.builder_from_directory(folder)
     except (*tfds_sets.DAMAGED, ValueError) as error:
         raise tfds_sets.damaged(folder, error) from error
-    corrupted = _record_source(f"{where}: {corruption} {severity}", builder)
-    split = builder.info.splits[corrupted.tfds_split]
-    expected, size = split.num_bytes + RECORD_FRAME * split.num_examples, sum(map(os.path.getsize, corrupted.files))
-    if size != expected and card_of(where):  # sets from elsewhere may count their bytes differently
-        raise ValueError(
-            f"Expected {expected:,} bytes of TFRecord files in {folder}. Received: {size:,}, an incomplete file. "
-            "Try: delete the folder and create or download it again"
-        )
-    return corrupted
-
-
-def _open_tfds(where, corruption, severity, data_dir):
-    tfds_name = _TFDS_NAMES.get(corruption, corruption) if where == "cifar10_corrupted" else corruption
-    present = available(where, data_dir)
-    if (corruption, severity) not in present:
-        raise FileNotFoundError(
-            f"Expected {where}/{tfds_name}_{severity} in {_tfds_folder(where, data_dir)}. Received: "
-            f"{_listed(present)}. Try: `tfds build {where}/{tfds_name}_{severity}` on a machine with a network, or --data_dir with the "
-            "directory of the data"
-        )
-    return _record_source(where, tfds_sets.builder_of(f"{where}/{tfds_name}_{severity}", data_dir, download=False))
-
-
-def _record_source(name, builder):
     splits, features = builder.info.splits, builder.info.features
     split = "test" if "test" in splits else "validation" if "validation" in splits else next(iter(splits), None)
     usable = "image" in features and "label" in features and hasattr(features["label"], "names")
@@ -215,12 +190,17 @@ def _record_source(name, builder):
             f"{', '.join(f'{key} {value.shape}' for key, value in sorted(features.items()))}; "
             f"splits: {', '.join(splits) or 'none'}"
         )
-    corrupted = RecordFileSource(
-        name, split, tuple(features["label"].names), features["image"].shape, splits[split].num_examples, builder, split
-    )
+    info = splits[split]
+    corrupted = RecordFileSource(name, split, tuple(features["label"].names), features["image"].shape, info.num_examples, builder, split)
     missing = [path for path in corrupted.files if not os.path.exists(path)]
     if missing:
         raise FileNotFoundError(f"Expected {len(corrupted.files)} files in {name}. Not found: {missing[0]} ({len(missing)} missing)")
+    expected, size = info.num_bytes + RECORD_FRAME * info.num_examples, sum(map(os.path.getsize, corrupted.files))
+    if size != expected and card_of(where):  # sets from elsewhere may count their bytes differently
+        raise ValueError(
+            f"Expected {expected:,} bytes of TFRecord files in {folder}. Received: {size:,}, an incomplete file. "
+            "Try: delete the folder and create or download it again"
+        )
     return corrupted
 
 

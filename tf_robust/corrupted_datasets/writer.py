@@ -6,8 +6,7 @@ Interrupted at any moment, the same command resumes with the same result.
 from collections.abc import Callable
 
 from tf_robust.configs.data import WriterConfig, part_of
-from tf_robust.corrupted_datasets.generator import CorruptionConfig
-from tf_robust.corrupted_datasets.job import Job
+from tf_robust.corrupted_datasets.job import CorruptionConfig, Job
 from tf_robust.data.source import Source
 from tf_robust.utils.locks import file_lock
 from tf_robust.utils.progress import Progress

@@ -191,7 +191,20 @@ def model_warnings(predict: Predict, images: np.ndarray, labels: np.ndarray) -> 
     images = tf.constant(images)
     calls = [np.asarray(predict(images)) for _ in range(_CALLS)]
     correct = calls[0].argmax(axis=1) == labels
-    found = [_random_message(calls), _probabilities_message(calls[0])]
+    messages = []
+    finite = [np.where(np.isfinite(logits), logits, 0.0) for logits in calls]  # classes that are masked out are -infinity
+    scaled = [logits / (np.linalg.norm(logits, axis=1, keepdims=True) + 1e-10) for logits in finite]
+    largest = max(np.linalg.norm(one - scaled[0], axis=1).max() for one in scaled)
+    if largest > _RANDOM:
+        messages.append(
+            f"The outputs for the same images differ between calls (by {largest:.2g} of their size): the model draws random numbers, "
+            "and an attack that averages over them may be stronger."
+        )
+    if (calls[0] > -_PROBABILITIES).all() and np.allclose(calls[0].sum(axis=1), 1.0, rtol=0.0, atol=_PROBABILITIES):
+        messages.append(
+            "The outputs look like probabilities, not logits: their gradients vanish where the model is confident. "
+            "Try: outputs=probabilities"
+        )
     if correct.any():
         criterion = Criterion(tf.constant(labels[correct], tf.int64))
         margins, gradients, _ = loss_and_gradient(predict, tf.boolean_mask(images, correct), criterion.margin)
@@ -199,30 +212,11 @@ def model_warnings(predict: Predict, images: np.ndarray, labels: np.ndarray) -> 
         moved = tf.clip_by_value(tf.boolean_mask(images, correct) + _STEP * tf.sign(gradients), 0.0, 1.0)
         changes = np.abs(criterion.margin(tf.convert_to_tensor(predict(moved))) - margins)
         vanishing = int((changes <= _ROUNDING * np.abs(margins)).sum())
-        message = f"The gradient vanishes for {vanishing} of {correct.sum()} images: attacks with gradients cannot find a direction."
-        found.append(message if vanishing else "")
-    return [message for message in found if message]
-
-
-def _random_message(calls):
-    finite = [np.where(np.isfinite(logits), logits, 0.0) for logits in calls]  # classes that are masked out are -infinity
-    scaled = [logits / (np.linalg.norm(logits, axis=1, keepdims=True) + 1e-10) for logits in finite]
-    largest = max(np.linalg.norm(one - scaled[0], axis=1).max() for one in scaled)
-    if largest <= _RANDOM:
-        return ""
-    return (
-        f"The outputs for the same images differ between calls (by {largest:.2g} of their size): the model draws random numbers, and an "
-        "attack that averages over them may be stronger."
-    )
-
-
-def _probabilities_message(logits):
-    inside = (logits > -_PROBABILITIES).all() and (logits < 1 + _PROBABILITIES).all()
-    if not inside or (np.abs(logits.sum(axis=1) - 1) > _PROBABILITIES).any():
-        return ""
-    return (
-        "The outputs look like probabilities, not logits: their gradients vanish where the model is confident. Try: outputs=probabilities"
-    )
+        if vanishing:
+            messages.append(
+                f"The gradient vanishes for {vanishing} of {correct.sum()} images: attacks with gradients cannot find a direction."
+            )
+    return messages
 
 
 def square_warnings(counts: dict[str, int], total: int) -> list[str]:

@@ -20,33 +20,19 @@ from tf_robust.utils.progress import print_note
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationData:
-    """The data of an evaluation.
-
-    Args:
-        config: names the data.
-        eval_config: names the evaluations, the split and the number of images.
-        seed: selects the labeled fraction of the training images.
-        model_size: (height, width) of the images that the evaluated model takes; empty: not known.
-        num_classes: of the evaluated model; 0: not known.
-        images: to evaluate on, in memory; None: those that `config.data` names.
-        surrogate: model in memory from which attacks are transferred; None: the one that `eval_config` names, if any.
-        training_images: from which NUN computes its standard deviations, in memory; None: the training split, if there is one.
-        validation_images: that confidences are fitted on, in memory; None: the validation split.
-        ood_images: {one of `eval_config.ood`: its images}, of data sets of other classes in memory.
-        shift_images: {one of `eval_config.shifts`: its images}, of shifted data sets in memory.
-    """
+    """The data of an evaluation: those that the configurations name, or images in memory, and a surrogate model in memory."""
 
     config: DataConfig
     eval_config: evaluation.EvalConfig
-    seed: int = 0
-    model_size: tuple[int, int] | tuple[()] = ()
-    num_classes: int = 0
-    images: Source | None = None
-    surrogate: Classifier | keras.Model | Callable | None = None
-    training_images: Source | None = None
-    validation_images: Source | None = None
-    ood_images: Mapping[str, Source] = dataclasses.field(default_factory=dict)
-    shift_images: Mapping[str, Source] = dataclasses.field(default_factory=dict)
+    seed: int = 0  # selects the labeled fraction of the training images
+    model_size: tuple[int, int] | tuple[()] = ()  # (height, width) of the images that the evaluated model takes; empty: not known
+    num_classes: int = 0  # of the evaluated model; 0: not known
+    images: Source | None = None  # to evaluate on
+    surrogate: Classifier | keras.Model | Callable | None = None  # model from which attacks are transferred
+    training_images: Source | None = None  # from which NUN computes its standard deviations
+    validation_images: Source | None = None  # that confidences are fitted on
+    ood_images: Mapping[str, Source] = dataclasses.field(default_factory=dict)  # {one of `eval_config.ood`: its images}
+    shift_images: Mapping[str, Source] = dataclasses.field(default_factory=dict)  # {one of `eval_config.shifts`: its images}
 
     def __post_init__(self):
         data.kinds.check_shifts(self.eval_config.shifts)

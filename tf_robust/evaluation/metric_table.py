@@ -75,14 +75,11 @@ _FIELDS = {
 class Option(typing.NamedTuple):
     """An option of an evaluation that metrics need.
 
-    Attributes:
-        name: field of `EvalConfig`.
-        values: texts of which one is needed, the best advice first, with the fields of the pattern in braces; or a function
-            (values of the fields, EvalConfig) -> texts, none if the option is not needed. None: any value but the default.
-        example: value to advise where `values` is None.
+    `values` are texts of which one is needed, the best advice first, with the fields of the pattern in braces; or a function (values of the
+    fields, EvalConfig) -> texts, none if the option is not needed. None: any value but the default, such as the example.
     """
 
-    name: str
+    name: str  # field of `EvalConfig`
     values: tuple[str, ...] | Callable[[Mapping[str, str], EvalConfig], Iterable[str]] | None = None
     example: str = ""
 

@@ -134,19 +134,12 @@ def parse_metric(text: str) -> MetricValue:
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """The long name and meaning of a metric.
+    """The long name and meaning of a metric."""
 
-    Attributes:
-        name: long name, such as "Uniform noise (UN)".
-        meaning: definition, unit and direction in one line; empty for an unknown metric.
-        images: for an accuracy the images, such as "images with uniform noise"; empty for other metrics.
-        is_fraction: whether its values are in [0, 1].
-    """
-
-    name: str
-    meaning: str
-    images: str = ""
-    is_fraction: bool = False
+    name: str  # long name, such as "Uniform noise (UN)"
+    meaning: str  # definition, unit and direction in one line; empty for an unknown metric
+    images: str = ""  # for an accuracy the images, such as "images with uniform noise"; empty for other metrics
+    is_fraction: bool = False  # whether its values are in [0, 1]
 
 
 def describe(name: str) -> Description:

@@ -35,23 +35,14 @@ _SECONDS_BETWEEN_LINES = 5.0  # of the sets of an evaluation
 
 @dataclasses.dataclass(frozen=True)
 class ModelEvaluation:
-    """An evaluation of a model.
+    """An evaluation of a model."""
 
-    Attributes:
-        content: of `evaluation.json`.
-        classifier: the model, with the input range that was found to fit.
-        predict: the same, which prints a note, once, if its outputs do not look like the declared kind.
-        data: the data, with the split and the attacks that were chosen for the model.
-        source: the evaluated images.
-        result: the records.
-    """
-
-    content: dict
-    classifier: loading.Classifier
-    predict: Callable[[tf.Tensor], tf.Tensor]
-    data: EvaluationData
-    source: Source
-    result: evaluation.Evaluation
+    content: dict  # of `evaluation.json`
+    classifier: loading.Classifier  # the model, with the input range that was found to fit
+    predict: Callable[[tf.Tensor], tf.Tensor]  # the same, which prints a note, once, if its outputs do not look like the declared kind
+    data: EvaluationData  # with the split and the attacks that were chosen for the model
+    source: Source  # the evaluated images
+    result: evaluation.Evaluation  # the records
 
 
 def evaluate(

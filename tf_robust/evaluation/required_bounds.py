@@ -93,21 +93,13 @@ def _text(value):
 
 
 class Outcome(typing.TypedDict):
-    """The outcome of a required bound.
-
-    Attributes:
-        metric: name of the metric.
-        bound: ">= 0.7", or "not worse than PATH".
-        value: of the metric.
-        met: whether the value meets the bound.
-        difference: to the other model, and its interval; of "not worse than PATH" alone.
-    """
+    """The outcome of a required bound."""
 
     metric: str
-    bound: str
+    bound: str  # ">= 0.7", or "not worse than PATH"
     value: float
     met: bool
-    difference: typing.NotRequired[str]
+    difference: typing.NotRequired[str]  # to the other model, and its interval; of "not worse than PATH" alone
 
 
 def outcomes(rows: Iterable[Mapping], required: Iterable[Requirement]) -> list[Outcome]:

@@ -39,21 +39,13 @@ def score_set(predict: Predict, evaluation_set: EvaluationSet, further: Callable
 
 
 class ImageResults(typing.NamedTuple):
-    """Results of each image: what a record is computed from, whatever the size of the logits.
+    """Results of each image, [N]: what a record is computed from, whatever the size of the logits."""
 
-    Attributes:
-        label: int64 [N].
-        prediction: int64 [N], the class of the largest logit.
-        confidence: float64 [N], the largest softmax probability.
-        brier_score: float64 [N].
-        negative_log_likelihood: float64 [N].
-    """
-
-    label: np.ndarray
-    prediction: np.ndarray
-    confidence: np.ndarray
-    brier_score: np.ndarray
-    negative_log_likelihood: np.ndarray
+    label: np.ndarray  # int64
+    prediction: np.ndarray  # int64, the class of the largest logit
+    confidence: np.ndarray  # float64, the largest softmax probability
+    brier_score: np.ndarray  # float64
+    negative_log_likelihood: np.ndarray  # float64
 
 
 def results_of(predict: Predict, evaluation_set: EvaluationSet) -> ImageResults:

@@ -90,18 +90,13 @@ def in_batches(evaluation_set: EvaluationSet, count: int, batch_size: int) -> Ev
 
 def _shifted(shift):
     """The set of a shifted data set; its labels are columns of the model's output."""
-    columns, source = tf.constant(shift.columns, tf.int64), shift.source
+    columns = tf.constant(shift.columns, tf.int64)
 
-    def open_shift(images):
-        return clean_batches(images).map(lambda images, labels: (images, tf.gather(columns, labels)))
+    def relabel(_, batches):
+        return batches.map(lambda images, labels: (images, tf.gather(columns, labels)))
 
-    return EvaluationSet(
-        f"shift/{shift.name}",
-        lambda: open_shift(source),
-        images=source,
-        open_range=lambda first, last: open_shift(source.part(first, last)),
-        class_mask=shift.class_mask,
-    )
+    one = _changed_set(f"shift/{shift.name}", shift.source, functools.partial(clean_batches, shift.source), relabel)
+    return dataclasses.replace(one, class_mask=shift.class_mask)
 
 
 def _sets(source, training_source, eval_config, data_dir, surrogate):

@@ -26,21 +26,13 @@ Value = bool | int | float | str | tuple
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """One hyperparameter.
+    """One hyperparameter."""
 
-    Attributes:
-        name: of the keyword argument.
-        kind: bool, int, float, str, or a tuple of one of them as `tuple[float, ...]`.
-        default: the value where none is given.
-        help: its text in the docstring.
-        choices: the values of a `typing.Literal`; empty otherwise.
-    """
-
-    name: str
-    kind: Kind
+    name: str  # of the keyword argument
+    kind: Kind  # bool, int, float, str, or a tuple of one of them as `tuple[float, ...]`
     default: Value
-    help: str
-    choices: tuple = ()
+    help: str  # its text in the docstring
+    choices: tuple = ()  # the values of a `typing.Literal`; empty otherwise
 
     def parse(self, value: object) -> Value:
         """Returns a value of the kind of this parameter, from one or from text: "8/255" for a number, "0,1,2" for several."""
