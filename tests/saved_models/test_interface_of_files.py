@@ -108,7 +108,7 @@ def test_images_are_resized_before_the_file(tmp_path):
     classifier = loading.classifier_of(model, ModelInterface(input_range="0,255", outputs="probabilities", input_size=8))
     deployable, large = Deployable(classifier, (16, 16, 3)), sample_images((16, 16, 3))
     conversion.write("onnx", deployable, str(tmp_path / "m.onnx"), {})
-    assert deployable.input_shape == (None, *SHAPE)
+    assert deployable.spec.shape.as_list() == [None, *SHAPE]
     np.testing.assert_allclose(
         deployable.scores(large), run("onnx", str(tmp_path / "m.onnx"), classifier.model_input(large).numpy())[1], atol=1e-5
     )

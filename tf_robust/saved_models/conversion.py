@@ -81,11 +81,6 @@ class Deployable(tf.Module):
             )
 
     @property
-    def input_shape(self) -> tuple[int | None, ...]:
-        """Shape of the images, (None, H, W, C)."""
-        return tuple(self.spec.shape)
-
-    @property
     def input_range(self) -> str:
         """Pixel scale of the images, as a `ModelInterface.input_range`."""
         return "0,1" if self.unit_range else self.classifier.pixel_scale
@@ -133,7 +128,7 @@ class Deployable(tf.Module):
 
     def _with_interface(self, model: typing.Any) -> keras.Model:
         interface = self.classifier.interface
-        images = x = keras.Input(self.input_shape[1:], name="images", dtype=self.spec.dtype.name)
+        images = x = keras.Input(self.spec.shape[1:], name="images", dtype=self.spec.dtype.name)
         if self.unit_range:
             scale, offset = (list(values) for values in interface.affine())
             x = keras.layers.Rescaling(scale, offset, name="input_range")(x)
@@ -180,9 +175,8 @@ def write_saved_model(name, model, path, card, calibration, fit):
     if model.classifier.is_exported:
         shutil.copytree(model.classifier.path, path)
         return update_card(path, **card)
-    if (network := model.network()) is not None:
-        return export(network, path, card, fit)
-    return export(model, path, card, fit, spec=model.spec, input_of=model.input_of)
+    network = model.network()
+    return export(model if network is None else network, path, card, fit)
 
 
 def write_keras(name, model, path, *_):

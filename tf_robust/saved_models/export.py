@@ -12,7 +12,7 @@ and return what they return, as `logits` (with their `probabilities`) or as `pro
 
 import os
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import keras
 import tensorflow as tf
@@ -28,10 +28,12 @@ from tf_robust.utils.files import atomic_folder, read_json, write_json
 OUTPUTS = ("logits", "probabilities", "embedding")
 
 
-class Network(typing.Protocol):
-    """A keras.Model, or another function of images with variables."""
+class Function(typing.Protocol):
+    """A function of images with variables: of images as `spec` says, which `input_of` makes of decoded ones, [N, h, w, C] in [0, 1]."""
 
-    input_shape: tuple[typing.Any, ...]
+    spec: tf.TensorSpec
+
+    def input_of(self, images: tf.Tensor) -> tf.Tensor: ...
 
     def __call__(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]: ...
 
@@ -40,22 +42,17 @@ class Servable(tf.Module):
     """A classifier with the two signatures.
 
     Args:
-        classifier: images -> some of `OUTPUTS`, at least logits or probabilities.
+        classifier: images -> some of `OUTPUTS`, at least logits or probabilities; a keras.Model takes float32 images in [0, 1].
         fit: how encoded images are fitted to a height and width; None: they are stretched to those of the model.
-        spec: TensorSpec of the images [None, H, W, C]; None: float32, of the shape that the classifier takes.
-        input_of: function of images [N, h, w, C] in [0, 1], as decoded, that returns those that the classifier takes; None: they are.
     """
 
-    def __init__(
-        self,
-        classifier: Network,
-        fit: Fit | None,
-        spec: tf.TensorSpec | None = None,
-        input_of: Callable[[tf.Tensor], tf.Tensor] | None = None,
-    ):
+    def __init__(self, classifier: keras.Model | Function, fit: Fit | None):
         super().__init__()
-        self.classifier, self.input_of = classifier, input_of
-        spec = spec or tf.TensorSpec([None, *classifier.input_shape[1:]], tf.float32, "images")
+        self.classifier, self.input_of = classifier, tf.identity
+        if isinstance(classifier, keras.Model):
+            spec = tf.TensorSpec([None, *classifier.input_shape[1:]], tf.float32, "images")
+        else:
+            spec, self.input_of = classifier.spec, classifier.input_of
         height, width, self.channels = spec.shape[1:]
         self.fit = fit or Fit(height, width, "stretch")
         self.serve = tf.function(self._serve, input_signature=[spec])
@@ -71,14 +68,13 @@ class Servable(tf.Module):
 
     def _serve_bytes(self, encoded):
         decoded = tf.TensorSpec([self.fit.height, self.fit.width, self.channels], tf.float32)
-        images = tf.map_fn(self._decode, encoded, fn_output_signature=decoded)
-        return self._serve(images if self.input_of is None else self.input_of(images))
+        return self._serve(self.input_of(tf.map_fn(self._decode, encoded, fn_output_signature=decoded)))
 
     def _decode(self, encoded):
         return tf.clip_by_value(self.fit(image_ops.to_float(image_ops.decode(encoded, self.channels))), 0.0, 1.0)
 
 
-def export(classifier: Network, path: str, card: Mapping, fit: Fit | None = None, **options: typing.Any) -> None:
+def export(classifier: keras.Model | Function, path: str, card: Mapping, fit: Fit | None = None) -> None:
     """Writes a SavedModel folder atomically, with `card.json` and, of a keras.Model, the weights for `models.load_encoder` inside.
 
     Args:
@@ -86,9 +82,8 @@ def export(classifier: Network, path: str, card: Mapping, fit: Fit | None = None
         path: of the folder.
         card: content of `card.json`.
         fit: as in `Servable`.
-        **options: `spec` and `input_of` of `Servable`.
     """
-    _save(Servable(classifier, fit, **options), path, card)
+    _save(Servable(classifier, fit), path, card)
 
 
 def _save(servable, path, card):
@@ -127,8 +122,7 @@ class CalibratedNetwork(tf.Module):
     def __init__(self, classifier: Classifier, image_shape: Sequence[int], scale: float | Sequence[float], bias: float | Sequence[float]):
         super().__init__()
         self.classifier, self.layer = classifier, ScaleLogits(scale, bias)
-        self.spec = classifier.input_spec(image_shape)
-        self.input_shape = tuple(self.spec.shape)
+        self.spec, self.input_of = classifier.input_spec(image_shape), classifier.model_input
 
     def __call__(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]:
         outputs = self.classifier.outputs_of(images)
@@ -145,6 +139,6 @@ def export_calibrated(
     of `card.json`, to which the input and the output are added.
     """
     network = CalibratedNetwork(classifier, source.image_shape, scale, bias)
-    servable = Servable(network, source.fit, spec=network.spec, input_of=classifier.model_input)
+    servable = Servable(network, source.fit)
     servable.held = list(servable.serve.get_concrete_function().variables)  # a loaded model may hold them in objects that are not tracked
     _save(servable, path, {**card, "input": input_card(source, network.spec, classifier.pixel_scale), "output": "logits"})
