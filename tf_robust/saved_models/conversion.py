@@ -56,9 +56,6 @@ class Deployable(tf.Module):
         takes_logarithm: whether the logits are computed from probabilities.
         spec: TensorSpec of the images [None, H, W, C]; half precision is float32.
         serve: tf.function: images -> {output: [N, classes], or [N, 1] of a model with one output}, float32.
-
-    Raises:
-        ValueError: the model is a file that was converted already, or calls Python code.
     """
 
     def __init__(self, classifier: Classifier, shape: tuple[int, ...], *, unit_range: bool = False, logits: bool = False):
