@@ -354,5 +354,5 @@ def check_labels(labels: np.ndarray, num_classes: int, where: str) -> None:
     bad = np.flatnonzero((labels < 0) | (labels >= num_classes))
     if bad.size:
         raise ValueError(
-            f"Expected labels in 0..{num_classes - 1} in {where}. Received: {labels[bad[0]]} at index {bad[0]} ({bad.size} out of range)"
+            f"Expected labels in 0..{num_classes - 1} in {where}. Received: {labels[bad[0]]} at index {bad[0]} ({bad.size} labels)"
         )
