@@ -135,7 +135,7 @@ def test_urrl_draws_each_images_family(other, monkeypatch):
 def test_augmix_with_moco_mixes_mocos_colors(monkeypatch):
     """If MoCo's colors give white and AugMix's operations do nothing, only the mixing coefficient remains."""
     monkeypatch.setattr(augment, "_moco_v2_colors", lambda images, seed, blur: tf.ones_like(images))
-    monkeypatch.setattr(augment.augmix, "augmix_chain", lambda images, seed, severity: images)
+    monkeypatch.setattr(augment, "augmix_chain", lambda images, seed, severity: images)
     values = augment.window_augmix_moco(tf.constant(flat(np.zeros([FLAT, 3]))), SEED).numpy()
     assert np.ptp(values, axis=(1, 2, 3)).max() < 1e-6
     assert scipy.stats.kstest(values[:, 0, 0, 0], "uniform").pvalue > 0.01  # Beta(1, 1)

@@ -18,7 +18,7 @@ from tf_robust import data, evaluation
 from tf_robust.cli import commands
 from tf_robust.cli.command_line import read_command
 from tf_robust.export import exporter
-from tf_robust.saved_models import conversion, latency
+from tf_robust.saved_models import latency
 from tf_robust.saved_models.formats import FORMATS, files
 from tf_robust.saved_models.loading import load_classifier
 
@@ -242,7 +242,7 @@ def test_a_converter_that_computes_something_else_is_noticed_and_leaves_nothing(
     def with_other_weights(name, model, path, *args, **kwargs):
         shutil.copy(os.path.join(exported, "exported", "model_int8.tflite"), path)
 
-    monkeypatch.setattr(conversion, "write", with_other_weights)
+    monkeypatch.setattr("tf_robust.saved_models.export.write", with_other_weights)
     with pytest.raises(ValueError, match="Expected tflite to give the logits of .*zoo:digits.*Received: a difference of"):
         main("export", "zoo:digits/lenet_augmix", "--formats=tflite", f"--workdir={tmp_path}/out")
     assert os.listdir(tmp_path / "out") == []

@@ -10,8 +10,8 @@ import scipy.special
 import tensorflow as tf
 
 from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
-from tf_robust.saved_models import conversion, latency, loading
-from tf_robust.saved_models.conversion import Deployable
+from tf_robust.saved_models import export, latency, loading
+from tf_robust.saved_models.export import Deployable
 from tf_robust.saved_models.formats import FORMATS, check_convertible, files, size
 
 litert = pytest.importorskip("ai_edge_litert.interpreter")
@@ -36,7 +36,7 @@ def paths(model, tmp_path_factory):
     folder, deployable = str(tmp_path_factory.mktemp("formats")), Deployable(loading.classifier_of(model), SHAPE)
     written = {name: os.path.join(folder, file) for name, file in files().items()}
     for name, path in written.items():
-        conversion.write(name, deployable, path, {"format": name}, calibration=sample_images(count=50, seed=1))
+        export.write(name, deployable, path, {"format": name}, calibration=sample_images(count=50, seed=1))
     return written
 
 
@@ -109,7 +109,7 @@ def test_the_input_range_and_the_logarithm_of_probabilities_are_part_of_every_fi
     expected = np.log(np.maximum(soft(values), 1e-35))
     for name in ("savedmodel", "keras", "tflite", "onnx"):
         path = str(tmp_path / FORMATS[name].file)
-        conversion.write(name, deployable, path, {})
+        export.write(name, deployable, path, {})
         np.testing.assert_allclose(loading.load_classifier(path)(sample_images()), expected, rtol=1e-3, atol=1e-3)
 
 
@@ -118,7 +118,7 @@ def test_gelu(name, tmp_path):
     """ONNX has no erfc, of which TensorFlow makes it."""
     network = keras.Sequential([keras.Input(SHAPE), layers.Rescaling(6, -3), layers.Activation("gelu"), layers.Flatten()])
     path = str(tmp_path / FORMATS[name].file)
-    conversion.write(name, Deployable(loading.classifier_of(network), SHAPE), path, {})
+    export.write(name, Deployable(loading.classifier_of(network), SHAPE), path, {})
     values = (6 * sample_images() - 3).astype(np.float64)
     expected = 0.5 * values * (1 + scipy.special.erf(values / np.sqrt(2)))
     np.testing.assert_allclose(loading.load_classifier(path)(sample_images()), expected.reshape(5, -1), atol=1e-5)
@@ -138,7 +138,7 @@ def test_constants_of_a_normalization_are_no_inputs_of_onnx_files(axis, kind, tm
         network.save(given) if kind == "file" else network.export(given, verbose=False)
         classifier = loading.load_classifier(given, loading.ModelInterface(input_range="0,255"))
     path = str(tmp_path / "m.onnx")
-    conversion.write("onnx", Deployable(classifier, SHAPE), path, {})
+    export.write("onnx", Deployable(classifier, SHAPE), path, {})
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     assert [tensor.name for tensor in session.get_inputs()] == ["images"]
     logits, expected = session.run(["logits"], {"images": 255 * sample_images()})[0], network(255 * sample_images()).numpy()
@@ -169,7 +169,7 @@ def test_a_saved_model_of_uint8_is_that_of_the_plain_converter(name, of_uint8, t
     given, network, expected = of_uint8
     path = str(tmp_path / FORMATS[name].file)
     deployable = Deployable(loading.load_classifier(given), SHAPE)
-    conversion.write(name, deployable, path, {}, calibration=sample_images(count=50, seed=1))
+    export.write(name, deployable, path, {}, calibration=sample_images(count=50, seed=1))
     tolerance = {"tflite_float16": 0.01, "tflite_int8": 0.1}.get(name, 1e-5)
     images = np.concatenate([sample_images(), sample_images() * 3 - 1])  # also some that are clipped, which integers are not calibrated on
     expected = np.concatenate([expected, network(np.clip(np.round(255 * images[5:]), 0, 255).astype(np.uint8))["logits"]])
@@ -194,7 +194,7 @@ def test_unsupported_operations_are_named_and_nothing_is_written(layer, operatio
     classifier = loading.classifier_of(keras.Sequential([keras.Input(SHAPE), layer(), layers.Flatten(), layers.Dense(CLASSES)]))
     path = str(tmp_path / FORMATS[name].file)
     with pytest.raises(ValueError, match=f"that the format {name} has. Received: .*unsupported operations: .*{operation}.*Try: replace"):
-        conversion.write(name, Deployable(classifier, SHAPE), path, {}, calibration=sample_images())
+        export.write(name, Deployable(classifier, SHAPE), path, {}, calibration=sample_images())
     assert not os.listdir(tmp_path) and operation not in capfd.readouterr().err
 
 
@@ -206,8 +206,8 @@ def test_models_in_bfloat16_are_refused_with_what_to_do(name, tmp_path):
     with pytest.raises(
         ValueError, match=f"computes in float32 for the format {name}. Received: .*, which computes in bfloat16. Try: build"
     ):
-        conversion.write(name, deployable, str(tmp_path / FORMATS[name].file), {}, calibration=sample_images())
-    conversion.write("keras", deployable, str(tmp_path / "model.keras"), {})
+        export.write(name, deployable, str(tmp_path / FORMATS[name].file), {}, calibration=sample_images())
+    export.write("keras", deployable, str(tmp_path / "model.keras"), {})
     logits = loading.load_classifier(str(tmp_path / "model.keras"))(sample_images())
     np.testing.assert_allclose(logits, network(sample_images()), atol=1e-6)
 
@@ -219,13 +219,13 @@ def test_models_that_cannot_be_converted_are_refused(paths, tmp_path):
         check_convertible("model.pt")
     function = Deployable(loading.classifier_of(lambda images: tf.reduce_mean(images, [1, 2])), SHAPE)
     with pytest.raises(ValueError, match="Expected a Keras model .* whose layers are unknown. Try: formats without keras"):
-        conversion.write("keras", function, str(tmp_path / "model.keras"), {})
+        export.write("keras", function, str(tmp_path / "model.keras"), {})
 
 
 def test_a_missing_package_is_named_with_its_extra(model, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     with pytest.raises(ImportError, match=r"Expected the package tf2onnx.*pip install 'tf_robust\[onnx\]'"):
-        conversion.write("onnx", Deployable(loading.classifier_of(model), SHAPE), str(tmp_path / "m.onnx"), {})
+        export.write("onnx", Deployable(loading.classifier_of(model), SHAPE), str(tmp_path / "m.onnx"), {})
 
 
 @pytest.mark.parametrize("name", ["tflite_int8", "onnx"])

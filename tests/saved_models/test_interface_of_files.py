@@ -11,9 +11,8 @@ import tensorflow as tf
 from tests.command_line import main
 from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
 from tests.test_cli import read
-from tf_robust.saved_models import conversion, loading
-from tf_robust.saved_models.conversion import Deployable
-from tf_robust.saved_models.export import export_calibrated
+from tf_robust.saved_models import export, loading
+from tf_robust.saved_models.export import Deployable, export_calibrated
 from tf_robust.saved_models.formats import FORMATS, files
 from tf_robust.saved_models.formats.keras_files import compiled_as_given
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
@@ -60,7 +59,7 @@ def test_pixels_in_and_probabilities_out(name, dtype, tmp_path):
     model = network(dtype=dtype)
     classifier = loading.classifier_of(model, ModelInterface(input_range="0,255", outputs="probabilities"))
     path = str(tmp_path / FORMATS[name].file)
-    conversion.write(name, Deployable(classifier, SHAPE), path, {})
+    export.write(name, Deployable(classifier, SHAPE), path, {})
     outputs, found = run(name, path, PIXELS.astype(dtype))
     np.testing.assert_allclose(found, model(PIXELS.astype(dtype)), atol=1e-5)
     assert outputs in ("", "probabilities")
@@ -72,7 +71,7 @@ def test_one_sigmoid_stays_one_and_logits_stay_logits(name, end, tmp_path):
     model, kind = network(end), "probabilities" if end == "sigmoid" else "logits"
     classifier = loading.classifier_of(model, ModelInterface(input_range="0,255", outputs=kind))
     path = str(tmp_path / FORMATS[name].file)
-    conversion.write(name, Deployable(classifier, SHAPE), path, {})
+    export.write(name, Deployable(classifier, SHAPE), path, {})
     if (end, name) == ("logits", "savedmodel"):
         found = tf.saved_model.load(path).signatures["serving_default"](images=tf.constant(PIXELS))["logits"]
     else:
@@ -86,7 +85,7 @@ def test_another_interface_is_asked_for(name, tmp_path):
     model = network()
     classifier = loading.classifier_of(model, ModelInterface(input_range="0,255", outputs="probabilities"))
     path = str(tmp_path / FORMATS[name].file)
-    conversion.write(name, Deployable(classifier, SHAPE, unit_range=True, logits=True), path, {})
+    export.write(name, Deployable(classifier, SHAPE, unit_range=True, logits=True), path, {})
     if name == "savedmodel":
         found = tf.saved_model.load(path).signatures["serving_default"](images=tf.constant(PIXELS / np.float32(255)))["logits"]
     else:
@@ -97,7 +96,7 @@ def test_another_interface_is_asked_for(name, tmp_path):
 def test_encoded_images_are_brought_to_the_scale_of_the_model(tmp_path):
     model = network()
     classifier = loading.classifier_of(model, ModelInterface(input_range="0,255", outputs="probabilities"))
-    conversion.write("savedmodel", Deployable(classifier, SHAPE), str(tmp_path / "m"), {})
+    export.write("savedmodel", Deployable(classifier, SHAPE), str(tmp_path / "m"), {})
     encoded = tf.constant([tf.io.encode_png(image.astype(np.uint8)).numpy() for image in PIXELS])
     found = tf.saved_model.load(str(tmp_path / "m")).signatures["serving_bytes"](encoded=encoded)["probabilities"]
     np.testing.assert_allclose(found, model(PIXELS), atol=1e-5)
@@ -107,8 +106,8 @@ def test_images_are_resized_before_the_file(tmp_path):
     model = network()
     classifier = loading.classifier_of(model, ModelInterface(input_range="0,255", outputs="probabilities", input_size=8))
     deployable, large = Deployable(classifier, (16, 16, 3)), sample_images((16, 16, 3))
-    conversion.write("onnx", deployable, str(tmp_path / "m.onnx"), {})
-    assert deployable.input_shape == (None, *SHAPE)
+    export.write("onnx", deployable, str(tmp_path / "m.onnx"), {})
+    assert deployable.spec.shape.as_list() == [None, *SHAPE]
     np.testing.assert_allclose(
         deployable.scores(large), run("onnx", str(tmp_path / "m.onnx"), classifier.model_input(large).numpy())[1], atol=1e-5
     )
@@ -142,7 +141,7 @@ def test_keras_files_are_compiled_as_the_given_one(suffix, tmp_path):
     model.compile(keras.optimizers.SGD(0.125, momentum=0.5), "sparse_categorical_crossentropy", metrics=["accuracy"], jit_compile=False)
     model.save(tmp_path / f"given{suffix}")
     classifier = load_classifier(tmp_path / f"given{suffix}", ModelInterface(input_range="0,255", outputs="probabilities"))
-    conversion.write("keras", Deployable(classifier, SHAPE), str(tmp_path / "new.keras"), {})
+    export.write("keras", Deployable(classifier, SHAPE), str(tmp_path / "new.keras"), {})
     new = keras.saving.load_model(tmp_path / "new.keras")
     assert new.compiled and type(new.optimizer) is keras.optimizers.SGD and float(new.optimizer.learning_rate) == 0.125
     assert new.evaluate(PIXELS, np.arange(5) % CLASSES, verbose=0) == pytest.approx(

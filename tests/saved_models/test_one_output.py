@@ -12,8 +12,8 @@ from tests.saved_models.loading_models import sample_images
 from tests.test_cli import little_drawn, read  # noqa: F401
 from tf_robust import api, attacks, methods, models
 from tf_robust.hardening.search import Search
-from tf_robust.saved_models import conversion, formats, loading
-from tf_robust.saved_models.conversion import Deployable
+from tf_robust.saved_models import export, formats, loading
+from tf_robust.saved_models.export import Deployable
 from tf_robust.saved_models.loading import ModelInterface, without_softmax
 
 layers = keras.layers
@@ -160,7 +160,7 @@ def test_exported_files_give_the_probabilities_of_two_classes(name, end, tmp_pat
     classifier = without_softmax(loading.classifier_of(model, ModelInterface(input_range="-1,1")).with_known_outputs(images))
     assert classifier.interface.outputs == "logits"  # not through the sigmoid, of which 8 bits resolve little
     path = str(tmp_path / formats.FORMATS[name].file)
-    conversion.write(name, Deployable(classifier, SHAPE), path, {}, calibration=images)
+    export.write(name, Deployable(classifier, SHAPE), path, {}, calibration=images)
     logits = loading.load_classifier(path, classifier.interface)(images)
     tolerance = {"tflite_int8": 0.1, "tflite_float16": 0.01}.get(name, 1e-5)
     np.testing.assert_allclose(scipy.special.softmax(logits, axis=1), two_probabilities(model, 2 * images - 1), atol=tolerance)

@@ -8,8 +8,8 @@ import scipy.special
 from tests.command_line import main
 from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
 from tests.test_cli import read
-from tf_robust.saved_models import conversion, loading
-from tf_robust.saved_models.conversion import Deployable
+from tf_robust.saved_models import export, loading
+from tf_robust.saved_models.export import Deployable
 from tf_robust.saved_models.loading import without_softmax
 
 layers = keras.layers
@@ -54,7 +54,7 @@ def test_integers_keep_small_probabilities_apart(tmp_path):
     errors = {}
     for name, one in (("probabilities", classifier), ("logits", without_softmax(classifier))):
         path = str(tmp_path / f"{name}.tflite")
-        conversion.write("tflite_int8", Deployable(one, SHAPE, logits=True), path, {}, calibration=sample_images(count=50, seed=1))
+        export.write("tflite_int8", Deployable(one, SHAPE, logits=True), path, {}, calibration=sample_images(count=50, seed=1))
         logits = loading.load_classifier(path, loading.ModelInterface(outputs="logits"))(sample_images()).numpy()
         errors[name] = np.abs(scipy.special.log_softmax(logits, axis=1) - expected).max()
     assert errors["logits"] < 0.05 * np.abs(expected).max() < errors["probabilities"]

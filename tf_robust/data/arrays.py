@@ -93,9 +93,7 @@ def from_dataset(dataset: tf.data.Dataset, name: str = "dataset", limit: int = 0
         if endless and count >= limit:
             break
         if count > _MAX_EXAMPLES and dataset.cardinality() < 0:
-            raise ValueError(
-                f"Expected at most {_MAX_EXAMPLES} examples of a {name} whose length is unknown. Received: more. Try: dataset.take(N)"
-            )
+            raise ValueError(f"Expected at most {_MAX_EXAMPLES} examples in {name} of unknown length. Received: more. Try: dataset.take(N)")
     if not images:
         raise ValueError(f"Expected examples in {name}. Received: none")
     if len(sizes := sorted({image.shape[1:] for image in images})) > 1:
@@ -168,8 +166,7 @@ def class_indices(
         num_classes, values = max(num_classes, values.shape[1]), values.argmax(axis=1)
     if values.ndim != 1 or values.dtype.kind not in "biuf" or not (values == np.floor(values)).all():
         raise ValueError(
-            f"Expected labels as class indices [N], class names [N] or one-hot [N, classes] in {where}. "
-            f"Received: {values.dtype} {values.shape}"
+            f"Expected labels as class indices [N], names [N] or one-hot [N, classes] in {where}. Received: {values.dtype} {values.shape}"
         )
     indices = values.astype(np.int64)
     names = tuple(class_names) or tuple(map(str, range(num_classes or indices.max(initial=-1) + 1)))

@@ -28,8 +28,6 @@ def crop_flip(images: tf.Tensor, seed: tf.Tensor, *, padding: int = 4) -> tf.Ten
     """Zero-pads, crops a random window of the original size, mirrors half of the images: the CIFAR standard.
 
     Args:
-        images: float32 [N, H, W, C] in [0, 1].
-        seed: int [2].
         padding: zeros on each side, in pixels.
     """
     if padding < 0:
@@ -51,8 +49,6 @@ def patch_gaussian(
     [center - size // 2, center + ceil(size / 2)) receive noise.
 
     Args:
-        images: float32 [N, H, W, C] in [0, 1].
-        seed: int [2].
         size: side of the patch in pixels.
         sigma: standard deviation of the noise on the [0, 1] scale.
         random_size: draw each image's side uniformly from 1..size instead of using `size`.
@@ -85,8 +81,6 @@ def simclr(images: tf.Tensor, seed: tf.Tensor, *, strength: float = 1.0, min_cro
     """SimCLR's views (Chen et al., 2020, appendix A): window, color jitter (p 0.8), gray (p 0.2), blur (p 0.5).
 
     Args:
-        images: float32 [N, H, W, C] in [0, 1].
-        seed: int [2].
         strength: of the color jitter: brightness, contrast and saturation within 1 +- 0.8 * strength, hue within 0.2 * strength.
             The authors' value for CIFAR-10 is 0.5.
         min_crop_area: smallest fraction of the image's area for a window.
@@ -104,8 +98,6 @@ def moco_v1(images: tf.Tensor, seed: tf.Tensor, *, min_crop_area: float = 0.2) -
     """MoCo v1's views (He et al., 2020): window, gray (p 0.2), color jitter of 0.4 always.
 
     Args:
-        images: float32 [N, H, W, C] in [0, 1].
-        seed: int [2].
         min_crop_area: smallest fraction of the image's area for a window.
     """
     return _moco_v1_colors(_window(images, fold(seed, 0), min_crop_area), fold(seed, 1))
@@ -115,8 +107,6 @@ def moco_v2(images: tf.Tensor, seed: tf.Tensor, *, min_crop_area: float = 0.2, b
     """MoCo v2's views (Chen et al., 2020d): window, color jitter (p 0.8), gray (p 0.2), blur (p 0.5). URRL's T_rep.
 
     Args:
-        images: float32 [N, H, W, C] in [0, 1].
-        seed: int [2].
         min_crop_area: smallest fraction of the image's area for a window.
         blur: apply the blur.
     """
@@ -129,8 +119,6 @@ def window_augmix(
     """AugMix of a window: the views of URRL's rows AugMix and, with all_ops, AugMix (AllOp), its T_rob.
 
     Args:
-        images: float32 [N, H, W, C] in [0, 1].
-        seed: int [2].
         min_crop_area: smallest fraction of the image's area for a window.
         severity: amounts are drawn from levels between 0.1 and this, of 10.
         all_ops: also change color, contrast, brightness and sharpness.
@@ -148,8 +136,6 @@ def window_augmix_moco(
     operations.
 
     Args:
-        images: float32 [N, H, W, C] in [0, 1].
-        seed: int [2].
         min_crop_area: smallest fraction of the image's area for a window.
         severity: amounts are drawn from levels between 0.1 and this, of 10.
         blur: apply the blur.
@@ -176,8 +162,6 @@ def urrl(
     """URRL's views (eq. 2): each image's is AugMix (AllOp) with probability p, else MoCo v2's.
 
     Args:
-        images: float32 [N, H, W, C] in [0, 1].
-        seed: int [2].
         probability: p, of AugMix's views.
         other: family of the remaining views, T_rep: moco_v2, or moco_v1 for InstDis and PIRL (Table 4).
         min_crop_area: smallest fraction of the image's area for a window.

@@ -68,8 +68,6 @@ def augmix_chain(images: tf.Tensor, seed: tf.Tensor, *, severity: float = 3.0, d
     """Applies one chain of AugMix, for methods that weight the chains: images and int [2] seed -> images in [0, 1].
 
     Args:
-        images: float32 [N, H, W, C] in [0, 1].
-        seed: int [2].
         severity: amounts are drawn from levels between 0.1 and this, of 10.
         depth: operations in a chain, 1 to 3; -1: drawn for each chain.
         all_ops: also change color, contrast, brightness and sharpness.

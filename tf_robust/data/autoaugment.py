@@ -83,11 +83,9 @@ def autoaugment(
 ) -> tf.Tensor:
     """Applies one of a policy's 25 sub-policies to each image; each of its two operations with its own probability.
 
-    Images are rounded to 256 levels, as Pillow's operations require.
+    Images are float32 [N, H, W, C] in [0, 1], rounded to 256 levels, as Pillow's operations require.
 
     Args:
-        images: float32 [N, H, W, C] in [0, 1].
-        seed: int [2].
         policy: the table for CIFAR-10 or for ImageNet.
         magnitudes: strength of a level of 0 to 9. `paper`: ten even steps over the ranges of its Table 1; `official`: as in
             the authors' CIFAR code, tenths of the ranges, translations of up to 10 pixels of 32, 4 bits at most.

@@ -104,9 +104,7 @@ def read_label_map(path: str) -> dict[str, int]:
             text = file.read()
         pairs = _from_json(text) if text.lstrip().startswith("{") else _from_lines(text)
     except ValueError as error:
-        raise ValueError(
-            f'Expected a label map, a JSON object {{"NAME": COLUMN}} or lines "NAME COLUMN". Received: {path}: {error}'
-        ) from error
+        raise ValueError(f'Expected a label map, lines "NAME COLUMN" or a JSON object. Received: {path}: {error}') from error
     pairs = [(normalize_name(name), column) for name, column in pairs]
     if not pairs:
         raise ValueError(f"Expected a label map. Received: {path} without entries")
@@ -150,10 +148,8 @@ def relabel(source: Source, label_map: Mapping[str, int], outputs: int | None = 
     columns = [label_map[name] for name in source.class_names]
     outputs = max(columns) + 1 if outputs is None else outputs
     if max(columns) >= outputs:
-        raise ValueError(
-            f"Expected columns in 0..{outputs - 1} for a model of {outputs} outputs. "
-            f"Received: {max(columns)} for {source.class_names[columns.index(max(columns))]!r}"
-        )
+        name = source.class_names[columns.index(max(columns))]
+        raise ValueError(f"Expected columns in 0..{outputs - 1} for a model of {outputs} outputs. Received: {max(columns)} for {name!r}")
     names = {column: name for name, column in label_map.items()}
     if "labels" not in {field.name for field in dataclasses.fields(source)}:
         raise ValueError(f"Expected images in class folders or arrays with label_map. Received: {source.name}, which is read as records")

@@ -123,16 +123,14 @@ def open_folder(name: str, split: str, options: ReadOptions) -> Source:
     root = path_of(name)
     if not os.path.isdir(root):
         raise FileNotFoundError(f"Expected a folder of images, one subfolder per class. Not found: {root}")
-    train = os.path.join(root, "train")
-    divided, validation = has_splits(name), _validation_folder(root)
-    if not divided:
+    train, test, validation = os.path.join(root, "train"), os.path.join(root, "test"), _validation_folder(root)
+    if not has_splits(name):
         first = base = root
     else:
-        tested_only = not os.path.isdir(train) and os.path.isdir(os.path.join(root, "test")) and split == "test"
-        if not os.path.isdir(train) and not tested_only:
+        first = train if os.path.isdir(train) else test  # names the classes
+        base = {"test": test, "validation": validation or train}.get(split, train)
+        if first == test and not (split == "test" and os.path.isdir(test)):
             raise FileNotFoundError(f"Expected {train} next to the other splits. Not found")
-        first = os.path.join(root, "test") if tested_only else train
-        base = os.path.join(root, "test") if split == "test" else validation if split == "validation" and validation else train
     classes = [*_class_folders(first)]
     files = _files(split, base, classes)
     usual = None

@@ -78,9 +78,7 @@ def _sizes_and_channels(table, image_column, where):
             raise ValueError(f"Expected an image in every row of {where}. Received: none in row {row}. Try: dataset.filter")
         with PIL.Image.open(io.BytesIO(entry["bytes"]) if entry["bytes"] is not None else entry["path"]) as image:
             if image.mode == "F":
-                raise ValueError(
-                    f"Expected images of integers in {where}. Received: floating-point values in row {row}. Try: uint8 in 0..255"
-                )
+                raise ValueError(f"Expected images of uint8 in {where}. Received: floating-point values in row {row}")
             turned = image.getexif().get(PIL.ExifTags.Base.Orientation, 1) in (5, 6, 7, 8)  # by 90 degrees, when it is decoded
             sizes.add(image.size if turned else image.size[::-1])
             is_gray = image.mode in ("1", "L") or image.mode.startswith("I")

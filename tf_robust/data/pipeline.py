@@ -214,14 +214,7 @@ def view_functions(views: Sequence[str | Augmentation]) -> list[Augmentation]:
 
 
 class Server:
-    """Prepares batches for clients, as long as the object lives.
-
-    Args:
-        address: HOST:PORT, under which clients can reach this machine.
-
-    Raises:
-        ValueError: not a valid address, or its port is in use.
-    """
+    """Prepares batches for clients, which can reach this machine under HOST:PORT, as long as the object lives."""
 
     def __init__(self, address: str) -> None:
         host, port = parse_address(address)

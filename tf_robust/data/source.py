@@ -256,11 +256,7 @@ class ArraySource(Source):
 
     @classmethod
     def of(cls, name: str, split: str, images: np.ndarray, labels: np.ndarray, class_names: Iterable[str]) -> typing.Self:
-        """Returns a source of uint8 images [N, H, W, C] and labels [N].
-
-        Raises:
-            ValueError: images of another dtype or rank, or labels of another length or out of range.
-        """
+        """Returns a source of uint8 images [N, H, W, C] and as many labels [N], indices of the class names."""
         images, labels = np.asarray(images), np.asarray(labels, np.int64)
         if images.dtype != np.uint8 or images.ndim != 4 or len(images) != len(labels):
             raise ValueError(
@@ -358,6 +354,5 @@ def check_labels(labels: np.ndarray, num_classes: int, where: str) -> None:
     bad = np.flatnonzero((labels < 0) | (labels >= num_classes))
     if bad.size:
         raise ValueError(
-            f"Expected labels in 0..{num_classes - 1} in {where}. Received: {labels[bad[0]]} "
-            f"at index {bad[0]} ({bad.size} labels out of range)"
+            f"Expected labels in 0..{num_classes - 1} in {where}. Received: {labels[bad[0]]} at index {bad[0]} ({bad.size} labels)"
         )

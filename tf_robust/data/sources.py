@@ -92,9 +92,7 @@ def open_source(
 def _subset(source, examples):
     if not 0 <= examples <= source.size:
         flag = "train_examples" if source.split == "train" else "subset"
-        raise ValueError(
-            f"Expected {flag} of at most {source.size}, the size of {source.name} ({source.split}), or 0 for all. Received: {examples}"
-        )
+        raise ValueError(f"Expected {flag} of at most {source.size}, the size of {source.name} ({source.split}). Received: {examples}")
     return stratified_subset(source, examples) if examples else source
 
 

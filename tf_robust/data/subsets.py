@@ -68,9 +68,7 @@ def labelled_fraction(source: Source, fraction: float, seed: int) -> Source:
 def balanced(source: Source) -> Source:
     """Returns a training set of which an epoch draws every class equally often; an epoch has as many examples as before."""
     if not source.random_access:
-        raise ValueError(
-            f"Expected sampling=shuffled for {source.name}, which is read as a stream. Received: balanced. Try: class_weights=balanced"
-        )
+        raise ValueError(f"Expected sampling=shuffled for {source.name}, read as a stream. Received: balanced. Try: class_weights=balanced")
     return dataclasses.replace(source, balanced=True)
 
 
@@ -90,9 +88,7 @@ def class_weights(text: str, source: Source) -> tuple[float, ...] | None:
     except ValueError:
         weights = ()
     if len(weights) != source.num_classes or not all(0 <= weight < np.inf for weight in weights):
-        raise ValueError(
-            f"Expected class_weights=balanced, or {source.num_classes} numbers >= 0, one per class of {source.name}. Received: {text!r}"
-        )
+        raise ValueError(f"Expected class_weights=balanced, or {source.num_classes} numbers >= 0, one per class. Received: {text!r}")
     return weights
 
 
@@ -105,8 +101,7 @@ def split_train_val_test(source: Source, split: str, fraction: float) -> Source:
     count = max(1, round(fraction * len(order)))
     if 2 * count >= len(order):
         raise ValueError(
-            f"Expected a validation_fraction (used twice, for validation and for test) that leaves images to "
-            f"train on. Received: {fraction} of {len(order)}"
+            f"Expected a validation_fraction (used twice) that leaves images to train on. Received: {fraction} of {len(order)}"
         )
     part = {"test": order[:count], "validation": order[count : 2 * count], "train": order[2 * count :]}
     part["all"] = np.concatenate([part["test"], part["train"]])
@@ -123,10 +118,7 @@ def held_out_positions(labels: np.ndarray, split: str, fraction: float, name: st
     order = stratified_order(labels)
     count = round(fraction * len(order))
     if split == "validation" and not count:
-        raise ValueError(
-            f"{name} has no validation split. Expected validation_fraction > 0 (such as 0.1), which holds "
-            f"out a part of the training set. Received: {fraction}"
-        )
+        raise ValueError(f"{name} has no validation split. Expected validation_fraction > 0, of the training set. Received: {fraction}")
     if count == len(order):
         raise ValueError(f"Expected a validation_fraction that leaves images to train on. Received: {fraction} of {count}")
     return np.sort(order[:count] if split == "validation" else order[count:])

@@ -23,8 +23,8 @@ from tf_robust.evaluation.evaluation_data import (
 )
 from tf_robust.evaluation.model_evaluation import match_model_and_data
 from tf_robust.report.evaluated_model import EvaluatedModel
-from tf_robust.saved_models import conversion, export, latency, loading
-from tf_robust.saved_models.conversion import Deployable
+from tf_robust.saved_models import export, latency, loading
+from tf_robust.saved_models.export import Deployable
 from tf_robust.saved_models.formats import FORMATS, check_convertible, files, size
 from tf_robust.saved_models.input_check import in_batches
 from tf_robust.saved_models.interface import read_card
@@ -152,7 +152,7 @@ class Exporter:
         """Writes one format and returns further entries of its card."""
         try:
             calibration = self.calibration if FORMATS[name].quantized else None
-            conversion.write(name, self.model, path, card, calibration=calibration, fit=self.source.fit)
+            export.write(name, self.model, path, card, calibration=calibration, fit=self.source.fit)
             return {"check": self._check(name, path), "bytes": size(path)}
         except ValueError as error:
             raise ValueError(str(error).replace(path, os.path.basename(path))) from error  # the file is a temporary one

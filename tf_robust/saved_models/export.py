@@ -1,6 +1,6 @@
-"""Exports the classifier alone as a SavedModel: loadable without this package, differentiable, with a card.
+"""Writes a classifier: as a SavedModel, loadable without this package, differentiable, with a card; and in other formats of deployment.
 
-Of a network of this package:
+The SavedModel of a network of this package:
 
     model = tf.saved_model.load("saved_model")
     model.signatures["serving_default"](images=images)   # float32 [N, H, W, C] in [0, 1]
@@ -8,30 +8,52 @@ Of a network of this package:
 
 Both return `logits` [N, classes], `probabilities` [N, classes] and `embedding` [N, E]. Other models take images on their own pixel scale
 and return what they return, as `logits` (with their `probabilities`) or as `probabilities` alone.
+
+`write` writes a `Deployable` in a format. Every file takes and returns what the model takes and returns. TensorFlow Lite files are written
+by TensorFlow's converter and ONNX files by tf2onnx, as by `keras.Model.export`. They have one input, `images`, and one output, `logits` or
+`probabilities`, which is float32, also with integers inside.
 """
 
+import functools
+import logging
 import os
+import pathlib
+import re
+import shutil
 import typing
 from collections.abc import Callable, Mapping, Sequence
 
 import keras
+import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from tf_robust import models
 from tf_robust.data.source import Fit, Source
 from tf_robust.layers import ScaleLogits
 from tf_robust.models.fused_batch_norms import folded_batch_norms
 from tf_robust.ops import image_ops
-from tf_robust.saved_models.classifier import Classifier
+from tf_robust.saved_models.classifier import Classifier, nodes_of
+from tf_robust.saved_models.formats import FORMATS, check_convertible, files
+from tf_robust.saved_models.formats.keras_files import compiled_as_given
+from tf_robust.saved_models.interface import Kind
+from tf_robust.saved_models.loading import classifier_of
+from tf_robust.saved_models.zoo import rebuild
+from tf_robust.utils import quiet
 from tf_robust.utils.files import atomic_folder, read_json, write_json
+from tf_robust.utils.reading import import_extra
 
 OUTPUTS = ("logits", "probabilities", "embedding")
+_OPERATIONS = r"(?:Custom|TF Select) ops: ([\w, ]+)|'tf\.(\w+)' op is neither"  # in messages of TensorFlow's converter
+_HALF = (tf.float16, tf.bfloat16)
 
 
-class Network(typing.Protocol):
-    """A keras.Model, or another function of images with variables."""
+class Function(typing.Protocol):
+    """A function of images with variables: of images as `spec` says, which `input_of` makes of decoded ones, [N, h, w, C] in [0, 1]."""
 
-    input_shape: tuple[typing.Any, ...]
+    spec: tf.TensorSpec
+
+    def input_of(self, images: tf.Tensor) -> tf.Tensor: ...
 
     def __call__(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]: ...
 
@@ -40,22 +62,17 @@ class Servable(tf.Module):
     """A classifier with the two signatures.
 
     Args:
-        classifier: images -> some of `OUTPUTS`, at least logits or probabilities.
+        classifier: images -> some of `OUTPUTS`, at least logits or probabilities; a keras.Model takes float32 images in [0, 1].
         fit: how encoded images are fitted to a height and width; None: they are stretched to those of the model.
-        spec: TensorSpec of the images [None, H, W, C]; None: float32, of the shape that the classifier takes.
-        input_of: function of images [N, h, w, C] in [0, 1], as decoded, that returns those that the classifier takes; None: they are.
     """
 
-    def __init__(
-        self,
-        classifier: Network,
-        fit: Fit | None,
-        spec: tf.TensorSpec | None = None,
-        input_of: Callable[[tf.Tensor], tf.Tensor] | None = None,
-    ):
+    def __init__(self, classifier: keras.Model | Function, fit: Fit | None):
         super().__init__()
-        self.classifier, self.input_of = classifier, input_of
-        spec = spec or tf.TensorSpec([None, *classifier.input_shape[1:]], tf.float32, "images")
+        self.classifier, self.input_of = classifier, tf.identity
+        if isinstance(classifier, keras.Model):
+            spec = tf.TensorSpec([None, *classifier.input_shape[1:]], tf.float32, "images")
+        else:
+            spec, self.input_of = classifier.spec, classifier.input_of
         height, width, self.channels = spec.shape[1:]
         self.fit = fit or Fit(height, width, "stretch")
         self.serve = tf.function(self._serve, input_signature=[spec])
@@ -71,14 +88,13 @@ class Servable(tf.Module):
 
     def _serve_bytes(self, encoded):
         decoded = tf.TensorSpec([self.fit.height, self.fit.width, self.channels], tf.float32)
-        images = tf.map_fn(self._decode, encoded, fn_output_signature=decoded)
-        return self._serve(images if self.input_of is None else self.input_of(images))
+        return self._serve(self.input_of(tf.map_fn(self._decode, encoded, fn_output_signature=decoded)))
 
     def _decode(self, encoded):
         return tf.clip_by_value(self.fit(image_ops.to_float(image_ops.decode(encoded, self.channels))), 0.0, 1.0)
 
 
-def export(classifier: Network, path: str, card: Mapping, fit: Fit | None = None, **options: typing.Any) -> None:
+def export(classifier: keras.Model | Function, path: str, card: Mapping, fit: Fit | None = None) -> None:
     """Writes a SavedModel folder atomically, with `card.json` and, of a keras.Model, the weights for `models.load_encoder` inside.
 
     Args:
@@ -86,9 +102,8 @@ def export(classifier: Network, path: str, card: Mapping, fit: Fit | None = None
         path: of the folder.
         card: content of `card.json`.
         fit: as in `Servable`.
-        **options: `spec` and `input_of` of `Servable`.
     """
-    _save(Servable(classifier, fit, **options), path, card)
+    _save(Servable(classifier, fit), path, card)
 
 
 def _save(servable, path, card):
@@ -127,8 +142,7 @@ class CalibratedNetwork(tf.Module):
     def __init__(self, classifier: Classifier, image_shape: Sequence[int], scale: float | Sequence[float], bias: float | Sequence[float]):
         super().__init__()
         self.classifier, self.layer = classifier, ScaleLogits(scale, bias)
-        self.spec = classifier.input_spec(image_shape)
-        self.input_shape = tuple(self.spec.shape)
+        self.spec, self.input_of = classifier.input_spec(image_shape), classifier.model_input
 
     def __call__(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]:
         outputs = self.classifier.outputs_of(images)
@@ -145,6 +159,237 @@ def export_calibrated(
     of `card.json`, to which the input and the output are added.
     """
     network = CalibratedNetwork(classifier, source.image_shape, scale, bias)
-    servable = Servable(network, source.fit, spec=network.spec, input_of=classifier.model_input)
+    servable = Servable(network, source.fit)
     servable.held = list(servable.serve.get_concrete_function().variables)  # a loaded model may hold them in objects that are not tracked
     _save(servable, path, {**card, "input": input_card(source, network.spec, classifier.pixel_scale), "output": "logits"})
+
+
+class Deployable(tf.Module):
+    """A classifier of any format with a TensorFlow graph, as a function that takes and returns what the model takes and returns.
+
+    Args:
+        classifier: the model, whose `interface.outputs` is known.
+        shape: (H, W, C) of the images, before they are resized to `interface.input_size`.
+        unit_range: whether the function takes float32 images in [0, 1], whatever the model takes.
+        logits: whether the function returns logits, also of a model that returns probabilities.
+
+    Attributes:
+        float32: the classifier; of a run in bfloat16 the network with its weights, which are float32, and computations in float32, as
+            converters have no operations in bfloat16.
+        output: name of the output: logits or probabilities.
+        takes_logarithm: whether the logits are computed from probabilities.
+        spec: TensorSpec of the images [None, H, W, C]; half precision is float32.
+        serve: tf.function: images -> {output: [N, classes], or [N, 1] of a model with one output}, float32.
+    """
+
+    def __init__(self, classifier: Classifier, shape: tuple[int, ...], *, unit_range: bool = False, logits: bool = False):
+        super().__init__()
+        check_convertible(classifier.path)
+        self.classifier, self.unit_range = classifier, unit_range
+        self.takes_logarithm = logits and classifier.interface.outputs == "probabilities"
+        self.output: Kind = "logits" if logits or classifier.interface.outputs != "probabilities" else "probabilities"
+        self.float32 = classifier
+        if classifier.is_exported and classifier.card.get("flags", {}).get("mixed_precision") == "True":
+            self.float32 = classifier_of(rebuild(classifier.card, classifier.path))
+        spec = classifier.input_spec(shape)
+        self.spec = tf.TensorSpec(spec.shape, tf.float32 if unit_range or spec.dtype in _HALF else spec.dtype, "images")
+        self.serve = tf.function(lambda images: {self.output: self._scores(self.float32, images)[1]}, input_signature=[self.spec])
+        function = self.serve.get_concrete_function()
+        self.held = list(function.variables)  # found and frozen by the converters
+        if any(node.op in ("PyFunc", "PyFuncStateless", "EagerPyFunc") for node in nodes_of(function.graph)):
+            raise ValueError(
+                f"Expected a model of TensorFlow operations. Received: {classifier.path}, which calls Python code (tf.py_function)"
+            )
+
+    @property
+    def input_range(self) -> str:
+        """Pixel scale of the images, as a `ModelInterface.input_range`."""
+        return "0,1" if self.unit_range else self.classifier.pixel_scale
+
+    def input_of(self, images: tf.Tensor) -> tf.Tensor:
+        """Returns images [N, H, W, C] in [0, 1] as the function takes them."""
+        if self.unit_range:
+            return self.classifier.resized(tf.cast(images, tf.float32))
+        return tf.cast(self.classifier.model_input(images), self.spec.dtype)
+
+    def scores(self, images: tf.Tensor, classifier: Classifier | None = None) -> tf.Tensor:
+        """Returns what the function returns for images [N, H, W, C] in [0, 1]; classifier: computes it instead of `self.classifier`."""
+        return self._scores(classifier or self.classifier, self.input_of(images))[1]
+
+    def _scores(self, classifier, images):
+        """(outputs of the model by name, the scores that the function returns)."""
+        values = classifier.scaled(images) if self.unit_range else tf.cast(images, classifier.input_spec(images.shape[1:]).dtype)
+        outputs, scores = classifier.native_outputs(values)
+        if self.takes_logarithm:
+            scores = _log(scores, classifier.has_one_output)
+        return outputs, scores
+
+    def __call__(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]:
+        outputs, scores = self._scores(self.classifier, images)
+        kept = {name: value for name, value in outputs.items() if name == "embedding" and value.shape.rank == 2}
+        return {self.output: scores, **kept}
+
+    def network(self) -> keras.Model | None:
+        """Returns the model as a network of this package, images in [0, 1] -> {"logits", "embedding"}; None if it is another one."""
+        if self.classifier.is_exported:
+            return rebuild(self.classifier.card, self.classifier.path)
+        loaded = self.classifier.loaded
+        return loaded if isinstance(loaded, keras.Model) and models.is_network(loaded) and self._takes_these_images() else None
+
+    def keras_model(self) -> keras.Model:
+        """Returns the model as a keras.Model: as it was loaded, or with another input or output if that was asked for."""
+        if reason := self.why_not_keras():
+            raise ValueError(
+                f"Expected a Keras model for the format keras. Received: {self.classifier.path}, {reason}. Try: formats without keras"
+            )
+        network, model = self.network(), self.classifier.loaded
+        if network is None and (self.unit_range or self.takes_logarithm):
+            return self._with_interface(model)
+        return network if network not in (None, model) else compiled_as_given(model, self.classifier.path, self.classifier.interface.trust)
+
+    def _with_interface(self, model: typing.Any) -> keras.Model:
+        interface = self.classifier.interface
+        images = x = keras.Input(self.spec.shape.as_list()[1:], name="images", dtype=self.spec.dtype.name)
+        if self.unit_range:
+            scale, offset = (list(values) for values in interface.affine())
+            x = keras.layers.Rescaling(scale, offset, name="input_range")(x)
+            x = keras.ops.flip(x, axis=-1) if interface.blue_first else x
+        scores = model(x)
+        scores = scores[self.classifier.output_name] if isinstance(scores, dict) else scores
+        if self.takes_logarithm:
+            scores = _log(scores, self.classifier.has_one_output, keras.ops)
+        return keras.Model(images, scores, name=model.name)
+
+    def why_not_keras(self) -> str:
+        """Returns why the model cannot be a keras.Model; empty if it can."""
+        if self.network() is not None:
+            return ""
+        if not getattr(self.classifier.loaded, "inputs", None) or not isinstance(self.classifier.loaded, keras.Model):
+            return "whose layers are unknown"
+        return "which takes uint8, with unit_range" if self.unit_range and self.classifier.takes_uint8 else ""
+
+    def _takes_these_images(self):
+        interface = self.classifier.interface
+        scale, offset = (np.array(values) for values in interface.affine())
+        return (scale == 1).all() and (offset == 0).all() and not interface.blue_first and not interface.input_size
+
+
+def _log(probabilities, one_output, ops=tf.math):
+    """Logits of probabilities [N, classes]: their logarithms; of one output [N, 1] log(p / (1 - p))."""
+    logarithms = ops.log(ops.maximum(probabilities, models.SMALLEST_PROBABILITY))
+    return logarithms - ops.log(ops.maximum(1 - probabilities, models.SMALLEST_PROBABILITY)) if one_output else logarithms
+
+
+def write(name: str, model: Deployable, path: str, card: Mapping, *, calibration: np.ndarray | None = None, fit: Fit | None = None) -> None:
+    """Writes a model in one of `FORMATS`; raises ValueError, with the unsupported operations, if the format cannot express it.
+
+    card: of a SavedModel, which contains it. calibration: images [N, H, W, C] in [0, 1] whose activations give the ranges of integers.
+    fit: of encoded images, as in `export.export`.
+    """
+    writer = FORMATS[name].writer
+    assert writer is not None  # of `formats.files`
+    writer(name, model, path, card, calibration, fit)
+
+
+def write_saved_model(name, model, path, card, calibration, fit):
+    """Writes a SavedModel folder; arguments as in `write`."""
+    if model.classifier.is_exported:
+        shutil.copytree(model.classifier.path, path)
+        return update_card(path, **card)
+    network = model.network()
+    return export(model if network is None else network, path, card, fit)
+
+
+def write_keras(name, model, path, *_):
+    """Writes a Keras file; arguments as in `write`."""
+    model.keras_model().save(path)
+
+
+def write_tflite(name, model, path, card, calibration, fit):
+    """Writes a TensorFlow Lite file with floats, float16 weights or integers; arguments as in `write`."""
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([model.serve.get_concrete_function()], model)
+    if name != "tflite":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if name == "tflite_float16":
+        converter.target_spec.supported_types = [tf.float16]
+    if name == "tflite_int8":
+        converter.representative_dataset = lambda: ([model.input_of(image[None]).numpy()] for image in calibration)
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+    pathlib.Path(path).write_bytes(_converted(name, model, converter.convert))
+
+
+def write_onnx(name, model, path, *_):
+    """Writes an ONNX file; arguments as in `write`."""
+    converter = import_extra("tf2onnx", "onnx")
+    onnx = import_extra("onnx", "onnx")
+    _register_erfc()
+    logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)  # unsupported operations are raised below
+    convert, signature = converter.convert.from_function, model.serve.input_signature
+    proto, _ = _converted("onnx", model, lambda: convert(_with_constants(model), input_signature=signature))
+    unsupported = {node.op_type for node in proto.graph.node if not onnx.defs.has(node.op_type, node.domain)}
+    if unsupported:
+        raise _not_convertible("onnx", model, unsupported)
+    pathlib.Path(path).write_bytes(proto.SerializeToString())
+
+
+@functools.cache
+def _register_erfc():
+    """Adds Erfc, of which TensorFlow's exact GELU is made and which tf2onnx lacks: 1 - erf(x) of float32 tensors."""
+    from tf2onnx.handler import tf_op
+    from tf2onnx.utils import make_name
+
+    @tf_op("Erfc")
+    class Erfc:
+        @classmethod
+        def version_9(cls, ctx, node, **kwargs):
+            """Replaces the node in an ONNX graph of operation set 9, the first with Erf, or later."""
+            shapes, dtypes = node.output_shapes, node.output_dtypes
+            one = ctx.make_const(make_name("one"), np.array(1, np.float32))
+            erf = ctx.make_node("Erf", node.input, name=make_name("erf"))
+            ctx.remove_node(node.name)
+            ctx.make_node("Sub", [one.output[0], erf.output[0]], name=node.name, outputs=node.output, shapes=shapes, dtypes=dtypes)
+
+
+def _with_constants(model):
+    """The tf.function of images whose constants from outside, such as the mean of a Normalization layer, are part of its graph; the
+    converter to ONNX takes them for inputs."""
+    serve = model.serve
+    concrete = serve.get_concrete_function()
+    captured = zip(concrete.captured_inputs, concrete.inputs[1:], strict=True)
+    constants = {internal.name: external.numpy() for external, internal in captured if external.dtype != tf.resource}
+    if not constants:
+        return serve
+    frozen = convert_variables_to_constants_v2(concrete, lower_control_flow=False, aggressive_inlining=True)
+    graph, (images, *_), (scores,) = frozen.graph.as_graph_def(), concrete.inputs, frozen.outputs
+
+    def call(values):
+        inputs = {images.name: values, **{name: tf.constant(constant) for name, constant in constants.items()}}
+        return {model.output: tf.graph_util.import_graph_def(graph, inputs, [scores.name], name="")[0]}
+
+    return tf.function(call, input_signature=serve.input_signature)
+
+
+def _converted(name: str, model: Deployable, convert: Callable):
+    """Calls a converter, whose errors become a ValueError that names the operations."""
+    nodes = nodes_of(model.serve.get_concrete_function().graph)
+    if any(value.type == tf.bfloat16.as_datatype_enum for node in nodes for value in node.attr.values()):
+        raise ValueError(  # converters make files that do not run, if any
+            f"Expected a model that computes in float32 for the format {name}. Received: {model.classifier.path}, which computes in "
+            "bfloat16. Try: build it after keras.config.set_dtype_policy('float32') and load its weights, or formats=savedmodel,keras"
+        )
+    try:
+        with quiet.native_output():
+            return convert()
+    except Exception as error:  # of the kinds that converters raise: ConverterError, RuntimeError, ValueError, ...
+        found = [operation for pair in re.findall(_OPERATIONS, str(error)) for text in pair for operation in text.split(",")]
+        names = {operation.strip() for operation in found if operation.strip()}
+        raise _not_convertible(name, model, names, " ".join(str(error).split())[:300]) from error
+
+
+def _not_convertible(name: str, model: Deployable, operations: set[str], reason: str = "") -> ValueError:
+    received = f"unsupported operations: {', '.join(sorted(operations))}" if operations else reason
+    others = [other for other in files() if other.partition("_")[0] != name.partition("_")[0]]
+    return ValueError(
+        f"Expected a model of operations that the format {name} has. Received: {model.classifier.path}: {received}. "
+        f"Try: replace the layers with these operations, or formats={others[0]}"
+    )

@@ -40,7 +40,7 @@ class Format:
         graph: whether the model is a TensorFlow graph, which can be converted.
         file: name of the file that `export` writes; empty: it is not written.
         writer: (name of the format, `Deployable`, path, card, calibration images or None, `Fit` or None) writes a model; see
-            `conversion.write`.
+            `export.write`.
         runtime: (path, images float32 [1, H, W, C]) -> function that computes the scores, whose latency is measured; None: TensorFlow.
         quantized: whether ranges of integers are calibrated on training images.
         float32: whether the file keeps all digits of the weights.
@@ -63,14 +63,14 @@ class Format:
     packages: tuple[str, ...] = ()
 
 
-_HERE, _CONVERSION, _LATENCY = __name__, "tf_robust.saved_models.conversion", "tf_robust.saved_models.latency"
+_HERE, _EXPORT, _LATENCY = __name__, "tf_robust.saved_models.export", "tf_robust.saved_models.latency"
 _TFLITE = Format(
     lazy(f"{_HERE}.tflite_file:read"),
     suffixes=(".tflite",),
     gradients=False,
     graph=False,
     file="model.tflite",
-    writer=lazy(f"{_CONVERSION}:write_tflite"),
+    writer=lazy(f"{_EXPORT}:write_tflite"),
     runtime=lazy(f"{_LATENCY}:litert"),
     extra="tflite",
     packages=("ai_edge_litert",),
@@ -81,10 +81,10 @@ FORMATS: dict[str, Format] = {
         lazy(f"{_HERE}.saved_model_folder:read"),
         marker="saved_model.pb",
         file="saved_model",
-        writer=lazy(f"{_CONVERSION}:write_saved_model"),
+        writer=lazy(f"{_EXPORT}:write_saved_model"),
     ),
     "keras": Format(
-        lazy(f"{_HERE}.keras_files:read_archive"), suffixes=(".keras",), file="model.keras", writer=lazy(f"{_CONVERSION}:write_keras")
+        lazy(f"{_HERE}.keras_files:read_archive"), suffixes=(".keras",), file="model.keras", writer=lazy(f"{_EXPORT}:write_keras")
     ),
     "hdf5": Format(lazy(f"{_HERE}.keras_files:read_hdf5"), suffixes=(".h5", ".hdf5")),
     "tflite": _TFLITE,
@@ -96,7 +96,7 @@ FORMATS: dict[str, Format] = {
         gradients=False,
         graph=False,
         file="model.onnx",
-        writer=lazy(f"{_CONVERSION}:write_onnx"),
+        writer=lazy(f"{_EXPORT}:write_onnx"),
         runtime=lazy(f"{_LATENCY}:onnx"),
         extra="onnx",
         packages=("onnx", "onnxruntime", "tf2onnx"),

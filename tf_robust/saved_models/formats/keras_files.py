@@ -50,10 +50,7 @@ def read_hdf5(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
     with readable(path, _ADVICE), h5py.File(path) as file:
         config, version = file.attrs.get("model_config"), file.attrs.get("keras_version", "")
     if config is None:
-        raise ValueError(
-            f"Expected a whole model in {path}, as model.save writes it. Received: weights only. "
-            "Try: load them into the model in Keras and save that as .keras"
-        )
+        raise ValueError(f"Expected a whole model in {path}. Received: weights only. Try: load them into the model in Keras, and save that")
     return _load(path, json.loads(config), version.decode() if isinstance(version, bytes) else str(version), trust)
 
 

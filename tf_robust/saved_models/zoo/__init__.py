@@ -59,10 +59,7 @@ def load(name: str) -> "keras.Model":
     """
     description, folder = card(name), folder_of(name)
     if digest(folder) != description["weights"]["sha256"]:
-        raise ValueError(
-            f"Expected the weights of {name} that its card describes. Received: {folder} with "
-            "another SHA-256. Try: install the package again"
-        )
+        raise ValueError(f"Expected the weights of {name} that its card describes. Received: {folder} with another SHA-256")
     return rebuild(description, folder)
 
 
