@@ -41,7 +41,7 @@ from tf_robust.saved_models.loading import classifier_of
 from tf_robust.saved_models.zoo import rebuild
 from tf_robust.utils import quiet
 from tf_robust.utils.files import atomic_folder, read_json, write_json
-from tf_robust.utils.reading import import_extra
+from tf_robust.utils.lazy import import_extra
 
 OUTPUTS = ("logits", "probabilities", "embedding")
 _OPERATIONS = r"(?:Custom|TF Select) ops: ([\w, ]+)|'tf\.(\w+)' op is neither"  # in messages of TensorFlow's converter
