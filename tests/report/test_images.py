@@ -113,7 +113,7 @@ def test_maps_have_utility_and_sensitivity(source, drawn):
 
 
 def test_gains_are_images_that_only_the_other_model_classifies_correctly(source, drawn, monkeypatch):
-    monkeypatch.setattr(evaluation.batches, "BATCH", 25)
+    monkeypatch.setattr(evaluation.evaluation_set, "BATCH", 25)
     test = source(60, split="test")
     eval_config = evaluation.EvalConfig(evaluations=("clean", "corruptions"), severities=(4, 5), corruption_constants="cifar")
     sets = [one for one in evaluation.evaluation_sets(test, None, eval_config) if one.name.split("/")[1:2] != ["frost"]]

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from tf_robust.cli.flags import FLAGS_HOME, Options
 from tf_robust.configs import DataConfig, EvalConfig, TrainConfig
+from tf_robust.configs.evaluation import ATTACKS
 from tf_robust.data.kinds import DATA_KINDS, data_names, kind_of, knows_all_data, path_of, shift_data
 from tf_robust.hardening.config import SHIFT
 from tf_robust.saved_models import formats
@@ -103,6 +104,14 @@ def check_installed(options: Options) -> None:
 def _check_package(module, option, requirement):
     if importlib.util.find_spec(module) is None:
         raise ValueError(f"Expected the package {module} for {option}. Not installed. Try: pip install {requirement}")
+
+
+def check_attacks(names: Iterable[str]) -> None:
+    """Raises ValueError for an unknown attack of robust accuracy; those that are not in `ATTACKS` are looked up with TensorFlow."""
+    for name in {*names} - {*ATTACKS}:
+        with quiet.importing(()):
+            from tf_robust.evaluation.adversarial import check_attack
+        check_attack(name)
 
 
 def check_formats(name: str, options: Options) -> None:

@@ -451,6 +451,7 @@ def _check(options, chosen):
         checks.check_data(options)
         checks.check_installed(options)
         checks.check_formats(name, options)
+        checks.check_attacks(options.get("attack", ()))
         checks.check_launcher(options)
     if name in _OF_MODELS and options["saved_model"]:
         checks.check_model(name, options)

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Iterable, Sequence
 
 from tf_robust.utils.errors import unknown
-from tf_robust.utils.hyperparameters import signature, text_of
+from tf_robust.utils.hyperparameters import text_of
 
 EVALUATIONS = (
     "clean",
@@ -185,8 +185,6 @@ class EvalConfig:
         for name in self.evaluations:
             if name not in EVALUATIONS:
                 raise unknown("evaluation", name, EVALUATIONS)
-        for name in self.attack:
-            _check_attack(name)
         for name in ("corruptions", "attack", "attack_radii", "curve_attacks", "certified_radii"):
             values = getattr(self, name)
             if repeated := [value for value, count in collections.Counter(values).items() if count > 1]:
@@ -318,17 +316,6 @@ class EvalConfig:
         if self.corruption_protocol != "auto":
             return self.corruption_protocol
         return "imagenet_c" if self.constants(image_shape) == "imagenet" else "cifar_c"
-
-
-def _check_attack(name):
-    """Raises ValueError unless a name is that of an attack with the arguments norm and radius."""
-    if name in ATTACKS:
-        return
-    from tf_robust import attacks
-
-    known = [other for other, attack in attacks.ATTACKS.items() if {"norm", "radius"} <= signature(attack).parameters.keys()]
-    if name not in known:
-        raise unknown("attack", name, [*ATTACKS, *(other for other in known if other not in ATTACKS)])
 
 
 def check_corruptions(names: Iterable[str]) -> None:

@@ -20,7 +20,9 @@ from tf_robust.evaluation.scoring import accuracy_record, is_correct
 from tf_robust.models.outputs import checked_logits
 from tf_robust.ops import image_ops
 from tf_robust.ops.draws import Draws
+from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import decoded, encoded
+from tf_robust.utils.hyperparameters import signature
 
 PGD_STEPS, PGD_STARTS = 40, 2
 AUTOATTACK_CARD = {
@@ -51,6 +53,13 @@ def largest_radii(threats: Iterable[str]) -> dict[str, float]:
     for norm, radius in map(parse_threat, threats):
         largest[norm] = max(radius, largest.get(norm, 0.0))
     return largest
+
+
+def check_attack(name: str) -> None:
+    """Raises ValueError unless a name is that of an attack with the arguments norm and radius."""
+    known = [other for other, attack in attacks.ATTACKS.items() if {"norm", "radius"} <= signature(attack).parameters.keys()]
+    if name not in known:
+        raise unknown("attack", name, known)
 
 
 def accuracy_attack(name: str, norm: str, radius: float, queries: int) -> attacks.Attack:

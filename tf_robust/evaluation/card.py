@@ -137,6 +137,8 @@ def _attack_parts(eval_config, attacked, surrogate):
     if "square" in eval_config.attack:
         parts["robust_square"] = {"attack": "square", "seed": SEED, **queries}
     if others := [name for name in eval_config.attack if name not in ATTACKS]:
+        for name in others:
+            adversarial.check_attack(name)
         code = {name: digest_of_code(attacks.ATTACKS[name]) for name in others}
         parts["robust_by"] = {
             name: {"attack": name, "seed": SEED, **attacked, **({"user_code": code[name]} if code[name] else {})} for name in others

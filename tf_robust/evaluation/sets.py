@@ -32,7 +32,9 @@ _cached_stds: dict[tuple, np.ndarray] = {}  # by the fingerprint of the training
 
 
 def check(source: Source, eval_config: EvalConfig) -> None:
-    """Raises ValueError unless the evaluations are possible on the images of a source: `utility` and `slices` need special ones."""
+    """Raises ValueError for unknown attacks, and unless the evaluations `utility` and `slices` are possible on the images of a source."""
+    for name in eval_config.attack if "adversarial" in eval_config.evaluations else ():
+        adversarial.check_attack(name)
     if "utility" in eval_config.evaluations and (source.num_classes != 15 or not source.name.startswith("synthetic_")):
         raise ValueError(
             f"Expected corner digits (data=synthetic_digits or synthetic_mnist) for the evaluation 'utility'. "
