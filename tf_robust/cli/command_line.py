@@ -116,11 +116,11 @@ class Command:
         found |= {name: further[name] for name in (*self.own, "plugin")}
         if TrainConfig in self.configs:  # the default method has none
             method = last_value(arguments, "method", TrainConfig.method)
-            chosen = [name for flag in ("augmentations", "views") for name in last_value(arguments, flag, "").split(",") if name]
-            if method != TrainConfig.method or chosen:
+            chosen = [last_value(arguments, flag, "").split(",") for flag in ("augmentations", "views")]
+            if method != TrainConfig.method or chosen != [[""], [""]]:
                 with quiet.importing(arguments):
                     from tf_robust.runs.config import own_parameters
-                found |= own_parameters(method, tuple(chosen))
+                found |= own_parameters(method, *([name for name in names if name] for names in chosen))
         for name, text in self.defaults.items():
             found[name] = dataclasses.replace(found[name], default=found[name].parse(text))
         unused = self.unused(arguments).keys() & self.unused(overridden or arguments).keys()

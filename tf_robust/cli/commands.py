@@ -134,7 +134,7 @@ def sweep(options: Options, argv: Sequence[str]) -> None:
     def runs_at(point, split):
         return build_runs(options.changed({**point, "evaluation_split": split}), name_of(point))
 
-    parameters = run_parameters(options["method"], (*options["augmentations"], *options["views"]))
+    parameters = run_parameters(options["method"], options["augmentations"], options["views"])
     axes = axes_of(options["sweep"], {name: one.default for name, one in parameters.items()})
     metrics = [name.strip() for name in options["sweep_metric"].split(",") if name.strip()]
     sampled = options["sweep_engine"] == "optuna"

@@ -31,7 +31,8 @@ class TrainConfig:
         weight_decay: weight_decay * w is added to the gradient of every trainable variable w, including batch norm's and biases (L2
             regularization by weight_decay / 2 |w|^2, as in PyTorch's SGD), unless a method states otherwise.
         label_smoothing: part of each label's probability that the cross-entropy spreads evenly over all classes, in [0, 1).
-        views: inputs of the method, made from the augmented image; `tf-robust list views` has the names.
+        views: inputs of the method, made from the augmented image; `tf-robust list views` has the names. Empty: the method's own, such as
+            clean,augmix,augmix of noisymix.
         epochs: passes over the training set.
         batch_size: examples per step, over all replicas.
         optimizer: adam, sgd or lars.
@@ -75,7 +76,7 @@ class TrainConfig:
     class_weights: str = ""
     weight_decay: float = 0.0
     label_smoothing: float = 0.0
-    views: tuple[str, ...] = ("clean",)
+    views: tuple[str, ...] = ()
     epochs: int = 10
     batch_size: int = 128
     optimizer: typing.Literal["adam", "sgd", "lars"] = "adam"
@@ -105,8 +106,6 @@ class TrainConfig:
     def __post_init__(self):
         if self.init_from and self.init_from_row:
             raise ValueError("Expected init_from or init_from_row. Received: both")
-        if not self.views:
-            raise ValueError("Expected at least one view. Received: none")
         least = {"select_images": 0, "early_stopping": 0, "epochs": 1, "batch_size": 1, "steps_per_execution": 1, "select_every": 1}
         for name, number in least.items():
             if getattr(self, name) < number:

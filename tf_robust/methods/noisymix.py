@@ -46,6 +46,7 @@ class NoisyMix(FurtherViewsMethod):
     """
 
     auto_batch_norm = "joint"  # as in the published code
+    default_views: tuple[str, ...] = ("clean", "augmix", "augmix")
 
     def __init__(
         self,
@@ -189,6 +190,7 @@ class Mixup(NoisyMix):
     """
 
     kwargs_of = Method
+    default_views = ("clean",)
 
     def __init__(self, classifier: keras.Model, *, alpha: float = 1.0, **kwargs):
         super().__init__(classifier, alpha=alpha, stages=(0,), noise="none", jsd_weight=0.0, **kwargs)
@@ -203,6 +205,7 @@ class ManifoldMixup(NoisyMix):
     """
 
     kwargs_of = Method
+    default_views = ("clean",)
 
     def __init__(self, classifier: keras.Model, *, alpha: float = 2.0, stages: tuple[int, ...] = (), **kwargs):
         super().__init__(classifier, alpha=alpha, stages=stages, noise="none", jsd_weight=0.0, **kwargs)
@@ -221,6 +224,7 @@ class NFM(NoisyMix):
     """
 
     kwargs_of = Method
+    default_views = ("clean",)
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import keras
 import tensorflow as tf
@@ -58,29 +58,37 @@ class RunConfig:
     def parameters(self) -> dict[str, Parameter]:
         """The parameters that have an effect on the run, by the names of their flags."""
         unused = self.evaluation.unused.keys() - {*selection_options(self.train)}
-        known = run_parameters(self.train.method, (*self.train.augmentations, *self.train.views))
+        known = run_parameters(self.train.method, self.train.augmentations, self.train.views)
         return {name: one for name, one in known.items() if name not in unused}
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """The views that are given, or those of the method."""
+        return self.train.views or methods.METHODS[self.train.method].default_views
 
     @property
     def flags(self) -> dict[str, str]:
         """{name: text} of everything that the run depends on, as in `flags.txt`: no paths."""
         given = {name: value for config in (self.data, self.train, self.evaluation) for name, value in vars(config).items()}
+        given["views"] = self.views
         for name, options in {**self.augmentations, self.train.method: self.method}.items():
             given |= {f"{name}_{key}": value for key, value in options.items()}
         known = self.parameters
         return {name: text_of(given.get(name, one.default)) for name, one in sorted(known.items()) if name not in UNRECORDED_FLAGS}
 
 
-def run_parameters(method: str, augmentations: tuple[str, ...] = ()) -> dict[str, Parameter]:
+def run_parameters(method: str, augmentations: Sequence[str] = (), views: Sequence[str] = ()) -> dict[str, Parameter]:
     """Returns the parameters of a run by the names of their flags: fields of configurations, and hyperparameters of its method and its
     augmentations and views, prefixed with their names."""
-    return {name: one for config in CONFIGS for name, one in parameters(config).items()} | own_parameters(method, augmentations)
+    return {name: one for config in CONFIGS for name, one in parameters(config).items()} | own_parameters(method, augmentations, views)
 
 
-def own_parameters(method: str, augmentations: tuple[str, ...] = ()) -> dict[str, Parameter]:
-    """Returns the hyperparameters of a method, augmentations and views alone; unknown names have none."""
+def own_parameters(method: str, augmentations: Sequence[str] = (), views: Sequence[str] = ()) -> dict[str, Parameter]:
+    """Returns the hyperparameters of a method, augmentations and views (none: the method's own) alone; unknown names have none."""
     found = _prefixed(method, methods.METHODS[method]) if method in methods.METHODS else {}
-    for name in augmentations:
+    if not views and method in methods.METHODS:
+        views = methods.METHODS[method].default_views
+    for name in (*augmentations, *views):
         found |= _prefixed(name, VIEWS[name]) if name in VIEWS else {}
     return found
 
@@ -105,7 +113,7 @@ def run_config(values: Mapping[str, object]) -> RunConfig:
     train = TrainConfig(**arguments_of(TrainConfig, values))
     config = RunConfig(DataConfig(**arguments_of(DataConfig, values)), train, EvalConfig(**arguments_of(EvalConfig, values)))
     method = arguments_of(methods.METHODS[train.method], values, f"{train.method}_")
-    augmentations = {name: arguments_of(VIEWS[name], values, f"{name}_") for name in (*train.augmentations, *train.views)}
+    augmentations = {name: arguments_of(VIEWS[name], values, f"{name}_") for name in (*train.augmentations, *config.views)}
     return dataclasses.replace(config, method=method, augmentations=augmentations)
 
 

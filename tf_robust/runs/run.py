@@ -88,7 +88,7 @@ class Run:
         def functions(names):
             return [functools.partial(VIEWS[name], **self.config.augmentations.get(name, {})) for name in names]
 
-        return {"augmentations": functions(self.config.train.augmentations), "views": functions(self.config.train.views)}
+        return {"augmentations": functions(self.config.train.augmentations), "views": functions(self.config.views)}
 
     def method(self, source: Source) -> Method:
         """Returns the compiled method with a new classifier for the data; raises ValueError for settings that do not fit together."""
@@ -122,7 +122,7 @@ class Run:
             _check_epoch_options(s, method)
             if s.synchronize_batch_norm:
                 distribution.synchronize_batch_norm(method)
-            method.check_views(s.views)
+            method.check_views(self.config.views)
             method.check_batch(s.batch_size)
             steps = 1 if method.closed_form else data.steps_per_epoch(source, s.batch_size)
             method.compile(_optimizer(s, steps), jit_compile=s.jit_compile)
@@ -226,7 +226,7 @@ class Run:
     def _user_code(self):
         """A digest of the code of the method, the augmentations and the views, if users wrote some of it; else None."""
         s = self.config.train
-        return user_code.digest(methods.METHODS[s.method], *(VIEWS[name] for name in (*s.augmentations, *s.views)))
+        return user_code.digest(methods.METHODS[s.method], *(VIEWS[name] for name in (*s.augmentations, *self.config.views)))
 
     def _check_inputs(self, folder, before):
         """Raises ValueError if the evaluated images or the initial weights of a complete run are not those of the flags any more."""
