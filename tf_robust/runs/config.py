@@ -71,7 +71,7 @@ class RunConfig:
         return {name: text_of(given.get(name, one.default)) for name, one in sorted(known.items()) if name not in UNRECORDED_FLAGS}
 
 
-def run_parameters(method: str, augmentations: tuple[str, ...] = ()) -> dict[str, Parameter]:
+def run_parameters(method: str, augmentations: tuple[str, ...]) -> dict[str, Parameter]:
     """Returns the parameters of a run by the names of their flags: fields of configurations, and hyperparameters of its method and its
     augmentations and views, prefixed with their names."""
     return {name: one for config in CONFIGS for name, one in parameters(config).items()} | own_parameters(method, augmentations)
