@@ -206,8 +206,8 @@ def test_abstention_everywhere_is_explained(source):
         ({"certified_radii": (-1.0,)}, "certified_radii >= 0"),
         ({"smoothing_samples": 9, "certified_radii": (0.0,)}, "nothing can be certified. Try: smoothing_samples=10$"),
         ({"smoothing_samples": 100, "certified_radii": (0.0, 0.5, 0.6)}, "the largest radius that can be certified is 0.3001"),
-        ({"certified_radii": (5.0,)}, "Try: smaller certified_radii, or smoothing_sigma=1.9 for a model trained with that noise"),
-        ({"smoothing_samples": 100, "certified_radii": (0.5,)}, "Try: smoothing_samples=1109, or smoothing_sigma=0.34 for a model"),
+        ({"certified_radii": (5.0,)}, "Try: smaller certified_radii$"),
+        ({"smoothing_samples": 100, "certified_radii": (0.5,)}, "Try: smoothing_samples=1109$"),
     ],
 )
 def test_bad_configurations_are_refused(settings, message):

@@ -266,8 +266,6 @@ class EvalConfig:
         if not largest >= smallest:
             limit = "nothing can be certified" if math.isnan(largest) else f"the largest radius that can be certified is {largest:.4g}"
             advice = f"smoothing_samples={needed}" if needed <= MAX_SAMPLES else "smaller certified_radii"
-            if largest > 0:
-                advice += f", or smoothing_sigma={_rounded_up(smallest * sigma / largest):g} for a model trained with that noise"
             raise ValueError(
                 f"Expected enough smoothing_samples to certify the radius {smallest:g} with confidence {1 - ALPHA:g}. "
                 f"Received: smoothing_samples={samples} with smoothing_sigma={sigma:g}, with which {limit}. Try: {advice}"
@@ -325,12 +323,6 @@ def check_corruptions(names: Iterable[str]) -> None:
 
         if name not in CORRUPTIONS:
             raise unknown("corruption", name, CORRUPTIONS)
-
-
-def _rounded_up(number):
-    """The next larger number of two digits."""
-    unit = 10.0 ** (math.floor(math.log10(number)) - 1)
-    return math.ceil(number / unit) * unit
 
 
 def _is_floor(text):

@@ -240,8 +240,10 @@ def _crc32(record):
 
 
 def _append(path, locks, record):
-    with locks.writing(), open(path, "a", encoding="utf-8") as file:
-        file.write("\n" * (file.tell() > 0) + json.dumps({**record, "crc32": _crc32(record)}) + "\n")  # after an incomplete line too
+    with locks.writing(), open(path, "ab+") as file:
+        file.seek(max(0, file.tell() - 1))
+        incomplete = file.read() not in (b"", b"\n")  # the last line, of a process that was killed
+        file.write(b"\n" * incomplete + json.dumps({**record, "crc32": _crc32(record)}).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
 

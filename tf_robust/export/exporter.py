@@ -41,7 +41,7 @@ _BY_GRADIENT = ("attack_curves", "utility")  # evaluations
 
 
 def write_formats(
-    model: EvaluatedModel, formats: Sequence[str], folder: str, *, chosen: bool, unit_range: bool = False, logits: bool = False
+    model: EvaluatedModel, formats: Sequence[str], folder: str, *, chosen: bool, unit_range: bool, logits: bool
 ) -> tuple[dict[str, str], dict[str, Exception]]:
     """Writes a model in all formats that can be written, and prints a line for each.
 

@@ -81,23 +81,24 @@ def _harden(classifier, given, config, folder, validation, test, temporary):
     search = _search(model, images, predict, parts, config, given.seed, store, clock)
     diagnosis = diagnose(predict, images, parts.train.class_names, config.attack_norm, config.attack_radius)
     final = FinalEvaluation(model, final_data(parts, given), config, folder)
-    clean, target = (f"on {len(values):,} validation images" for values in (search.start.outcome.clean, search.start.outcome.target))
-    for line in [
-        *diagnosis.lines(),
-        f"Initial model: clean {search.start.clean:.3f} {clean}, target ({config.target}) {search.start.target:.3f} {target}.",
-        f"Budget of the search: {config.budget}. The final evaluation that follows takes about {duration(final.seconds(predict))}.",
-    ]:
-        print(line)
+    print("\n".join(diagnosis.lines()))
+    start = search.start
+    print(
+        f"Initial model: clean {start.clean:.3f} on {len(start.outcome.clean):,} validation images, "
+        f"target ({config.target}) {start.target:.3f} on {len(start.outcome.target):,} validation images."
+    )
+    print(f"Budget of the search: {config.budget}. The final evaluation that follows takes about {duration(final.seconds(predict))}.")
     frontier, interrupted = _run(search, model)
     tried = [point for trial in search.trials for point in trial.points]
-    choice = choose(search.start, frontier.points, config.max_clean_loss, tried)
-    held_out, name, own = fraction_held_out(given, classifier, validation, test), given.config.data, []
-    if given.images is None:
+    choice = choose(start, frontier.points, config.max_clean_loss, tried)
+    held_out, name = fraction_held_out(given, classifier, validation, test), "" if given.images is not None else given.config.data
+    trained_on = [*trainings(classifier.card)]
+    if name:
         division = None if data.has_splits(name) else data.describe_division(name, data_range=given.config.data_range)
-        own = [{"data": name, "validation_fraction": held_out, "division": division}]
+        trained_on.append({"data": name, "validation_fraction": held_out, "division": division})
     record = SearchRecord(
-        data="" if given.images is not None else name,
-        start=search.start,
+        data=name,
+        start=start,
         diagnosis=diagnosis,
         trials=search.trials,
         frontier=frontier.points,
@@ -107,7 +108,7 @@ def _harden(classifier, given, config, folder, validation, test, temporary):
         batch_size=search.trainers.batch_size,
         interrupted=interrupted,
         validation_fraction=held_out,
-        trained_on=[*trainings(classifier.card), *own],
+        trained_on=trained_on,
     )
     notes = [
         summary(choice, config, bool(search.trials)),
@@ -115,8 +116,7 @@ def _harden(classifier, given, config, folder, validation, test, temporary):
         *([parts.note] if parts.note else []),
         f"The search took {duration(clock.seconds)}.",
     ]
-    for note in notes:
-        print(note)
+    print("\n".join(notes))
     weights = frontier.weights(choice.point) if choice and choice.helps else search.trainers.start
     model.network.set_weights(weights)
     hardened = Hardened(model, record, config, notes, temporary)

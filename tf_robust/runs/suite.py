@@ -70,8 +70,7 @@ def table_of(folder: str, home: str) -> tuple[str, list[str], dict]:
     names = [table.get("shown_as", {}).get(row, row) for row in rows]
     if "baseline" in table and table["baseline"] not in names:
         raise unknown(f'"baseline" in {suite_file}', table["baseline"], names)
-    first = [row for row in table["rows"] if row in rows]
-    return path, [*first, *(row for row in rows if row not in first)], table
+    return path, [*table["rows"], *(row for row in rows if row not in table["rows"])], table
 
 
 def _read_description(path):
