@@ -56,9 +56,6 @@ def open_source(
         data_range: pixel scale of the images of `npz:FILE`, as in `arrays.from_arrays`.
         num_classes: number of classes where `csv:FILE` and others have labels as numbers; 0: the largest label + 1.
 
-    Returns:
-        a `Source`
-
     Raises:
         ValueError: unknown name or split, invalid fraction, labels out of range.
         FileNotFoundError: the data are missing; the message names the directory and the command that downloads them.

@@ -123,9 +123,12 @@ def _card_of_hardening(path):
     record = _read(file) if os.path.isfile(file) else {}
     if record.get("model") != name:
         return {}
-    card = {"trained_on": record.get("trained_on", [])}
+    card: dict[str, typing.Any] = {"trained_on": record.get("trained_on", [])}
     if data := record.get("data"):
         card["data"] = data
+        if "trained_on" not in record:
+            held_out = record.get("validation_fraction")
+            card["trained_on"] = [{"data": data} if held_out is None else {"data": data, "validation_fraction": held_out}]
     if interface := record.get("interface"):
         card |= {"input": {"range": interface["input_range"]}, "output": interface["outputs"]}
     return card
