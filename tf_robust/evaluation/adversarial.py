@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 import numpy as np
 import scipy.stats
@@ -57,7 +58,8 @@ def largest_radii(threats: Iterable[str]) -> dict[str, float]:
 
 def check_attack(name: str) -> None:
     """Raises ValueError unless a name is that of an attack with the arguments norm and radius."""
-    known = [other for other, attack in attacks.ATTACKS.items() if {"norm", "radius"} <= signature(attack).parameters.keys()]
+    classes: dict[str, Any] = {**attacks.ATTACKS}
+    known = [other for other, attack in classes.items() if {"norm", "radius"} <= signature(attack).parameters.keys()]
     if name not in known:
         raise unknown("attack", name, known)
 
