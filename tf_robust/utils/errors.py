@@ -37,7 +37,7 @@ def exit_with(code: int, message: str) -> None:
 
 def unknown(kind: str, received: str, known: Iterable[str]) -> ValueError:
     """Returns an error for an unknown name of a kind, such as "model": with the nearest known names, and with all unless they are many."""
-    known = sorted(known)
+    known = sorted(filter(None, known))  # not the empty default of a flag
     begun = [name for name in known if len(received) > 2 and name.startswith(received)]
     near = list(dict.fromkeys([*begun, *difflib.get_close_matches(received, known, n=3, cutoff=0.5)]))[:3]
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
