@@ -40,7 +40,7 @@ COMMANDS = {
     "quickstart": [],
     "evaluate": ["evaluate", "model.keras", "--evaluations=clean,noise,corruptions,perturbations,slices,calibration", *SMALL],
     "confidence": ["evaluate", "model.keras", "--evaluations=clean,corruptions", "--calibrate=temperature", "--abstain_accuracy=0.99",
-                   "--conformal=0.9", "--validation_fraction=0.2", "--shifts=synthetic_digits", *SMALL],
+                   "--conformal=0.9", "--validation_fraction=0.2", *SMALL],
     "pgd": ["evaluate", "model.keras", "--evaluations=clean,adversarial,attack_curves", "--attack=pgd", "--attack_radii=linf_8/255,l2_0.5",
             "--attack_subset=100", *SMALL],
     "attack": ["attack", "model.keras", "--attack_radii=linf_4/255", "--attack_subset=50", *SMALL],
