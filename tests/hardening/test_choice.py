@@ -111,7 +111,7 @@ def test_models_that_are_compared_twice_count_once():
 def test_names():
     members = (Member(NAMES["a"], 1200, 2), Member(NAMES["b"], 30, 0))
     outcome = Outcome(np.ones(1, bool), np.ones(1))
-    assert Point(outcome).name == "start"
+    assert Point(outcome).name == "initial model"
     assert Point(outcome, 0.75, members[:1]).name == "a (rung 3, 1,200 steps), interpolation coefficient 0.75"
     assert Point(outcome, 1.0, members, True).name == "mean of a (rung 3, 1,200 steps) and b (rung 1, 30 steps), batch norm re-estimated"
 

@@ -93,7 +93,7 @@ class Diagnosis:
         if shown:
             lines.append(f"Breaks it most: {_differences(shown)}.")
         else:
-            lines.append("Nothing breaks it: no accuracy on changed images is lower outside its interval.")
+            lines.append("Nothing breaks it: no accuracy on changed images is significantly lower.")
         small = [row.name for row in self.rows if row.kind == _SMALL and not row.falls]
         if more:
             lines.append(f"Small changes that matter too: {_differences(more)}.")

@@ -8,6 +8,7 @@ import time
 from tf_robust import evaluation
 from tf_robust.attacks.attack import Predict
 from tf_robust.configs.evaluation import parse_threat
+from tf_robust.data.source import Source
 from tf_robust.evaluation import model_evaluation
 from tf_robust.evaluation.evaluation_data import EvaluationData
 from tf_robust.hardening.config import HardenConfig, evaluation_of
@@ -43,18 +44,17 @@ class FinalEvaluation:
         self.delivered = os.path.join(folder, HARDENED)  # without its suffix
         self.data = dataclasses.replace(data, eval_config=dataclasses.replace(_with_target(eval_config, config), subset=subset))
 
-    def seconds(self, predict: Predict) -> float:
-        """Returns the estimated time of both evaluations, from that of a corrupted batch; without attacks."""
-        complete = dataclasses.replace(self.data.eval_config, evaluation_split="all")
-        source = dataclasses.replace(self.data, eval_config=complete).evaluation_source()
-        sets = evaluation.evaluation_sets(source, source, self.data.eval_config, self.data.config.data_dir or None)
+    def seconds(self, predict: Predict, validation: Source) -> float:
+        """Returns the estimated time of both evaluations, from that of a batch of corrupted validation images; without attacks."""
+        eval_config = dataclasses.replace(self.data.eval_config, corrupted_dir="")
+        sets = evaluation.evaluation_sets(validation, validation, eval_config, self.data.config.data_dir or None)
         corrupted = [one for one in sets if evaluation.parse_metric(one.name).family in evaluation.CORRUPTION_FAMILIES]
         measured = corrupted[len(corrupted) // 2] if corrupted else sets[0]
         begin, count = time.monotonic(), 0
         for images, labels in measured.open().take(2):
             predict(images)
             count += len(labels)
-        return 2 * len(sets) * len(source) * (time.monotonic() - begin) / count
+        return 2 * len(sets) * self.images * (time.monotonic() - begin) / count
 
     def run(self, start: Weights, hardened: Weights | None) -> tuple[list[dict], list[Image]]:
         """Returns the evaluations, as in `evaluation.json`, and figures of the images on which the models differ.

@@ -87,7 +87,8 @@ def _harden(classifier, given, config, folder, validation, test, temporary):
         f"Initial model: clean {start.clean:.3f} on {len(start.outcome.clean):,} validation images, "
         f"target ({config.target}) {start.target:.3f} on {len(start.outcome.target):,} validation images."
     )
-    print(f"Budget of the search: {config.budget}. The final evaluation that follows takes about {duration(final.seconds(predict))}.")
+    seconds = final.seconds(predict, parts.validation)
+    print(f"Budget of the search: {config.budget}. The final evaluation that follows takes about {duration(seconds)}.")
     frontier, interrupted = _run(search, model)
     tried = [point for trial in search.trials for point in trial.points]
     choice = choose(start, frontier.points, config.max_clean_loss, tried)
@@ -224,7 +225,7 @@ def summary(choice, config: HardenConfig, tried: bool = True) -> str:
             f" About {float(f'{choice.images_needed:.1g}'):,.0f} validation images would be needed to tell." if choice.images_needed else ""
         )
         return f"Nothing improves the target ({config.target}) outside the interval: {best} gains {change}.{more} The model is unchanged."
-    little = " There is little to be gained: the model is robust already." if target["mean"] < SMALL_GAIN else ""
+    little = " The gain is small." if target["mean"] < SMALL_GAIN else ""
     unsure = ""
     if clean["low"] < -config.max_clean_loss:
         unsure = f" These images do not exclude a larger loss of clean accuracy than {config.max_clean_loss:g}."

@@ -24,7 +24,7 @@ from tf_robust.report.page import Image
 from tf_robust.report.sections import Cell, Section, changes, frame_of, number
 from tf_robust.utils.files import read_json, write_json
 
-START, HARDENED = "start", "hardened"
+START, HARDENED = "initial", "hardened"
 MIN_CLEAN_RANGE = 0.05  # of the chart of the frontier
 _REESTIMATED = "batch norm re-estimated"
 _RECIPE = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined).from_string(
@@ -192,7 +192,7 @@ class Hardened:
             times = {"steps": trial.steps, "seconds": round(trial.seconds, 1)}
             trials.append({"name": trial.candidate.name, "rung": trial.rung + 1, **times, **values})
         return {
-            "start": self.trainable.classifier.path,
+            "initial_model": self.trainable.classifier.path,
             "model": f"{HARDENED}{self.trainable.suffix}" if self.changed else None,
             "data": search.data,
             "interface": self.trainable.classifier.interface.conventions(),

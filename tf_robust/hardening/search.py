@@ -162,7 +162,7 @@ class Search:
             return []
 
     def _settings(self, best, recipes):
-        """The candidates of the second rung: the best recipes as they are and with variations, those of the first twice as often."""
+        """The candidates of the second rung: the best recipes as they are and with variations, all of the best and one of the second."""
         options = {"has_batch_norm": self.has_batch_norm, "has_layers": self.has_layers}
         pools = [[trial.candidate, *variations(trial.candidate, **options)] for trial in best]
         pools = [pool[:2] if number else pool for number, pool in enumerate(pools)]

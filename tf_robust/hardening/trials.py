@@ -63,7 +63,7 @@ class Point:
 def line_of(members: Sequence[Member]) -> str:
     """Returns the name of the mean of fine-tuned models, which no other mean has; of none, the initial model."""
     names = [f"{candidate.name} (rung {rung + 1}, {steps:,} steps)" for candidate, steps, rung in members]
-    return f"mean of {' and '.join(names)}" if len(names) > 1 else names[0] if names else "start"
+    return f"mean of {' and '.join(names)}" if len(names) > 1 else names[0] if names else "initial model"
 
 
 @dataclasses.dataclass(frozen=True)
