@@ -54,20 +54,30 @@ def augmix(
     indices = tf.range(tf.shape(images)[0]) if indices is None else indices
 
     def mix(images, indices):
-        drawn = draw(seed, indices, images.shape[1:], severity, width, depth, alpha, all_ops)
-        lam = drawn["lam"][:, None]
-        weights = tf.unstack((drawn["weights"] * (lam * (1.0 / 255.0)))[..., None, None, None], axis=1)
-        chains = [tf.cast(chain, tf.float32) for chain in _chains(images, drawn, all_ops)]
-        mixed = [(1.0 - lam)[..., None, None] * images, *(weight * chain for weight, chain in zip(weights, chains, strict=True))]
-        return tf.minimum(tf.add_n(mixed), 1.0)  # the sum of the weights may exceed 1 in its last bit
+        return _mixed(images, draw(seed, indices, images.shape[1:], severity, width, depth, alpha, all_ops), all_ops)
 
     return in_tiles(mix, images, indices, TILE_BYTES)
+
+
+def _mixed(images, drawn, all_ops):
+    """Mixes images with their chains."""
+    lam = drawn["lam"][:, None]
+    weights = tf.unstack(drawn["weights"] * (lam * (1.0 / 255.0)), axis=1)
+    mixed = tf.add_n(
+        [
+            _per_image(1.0 - lam[:, 0]) * images,
+            *(_per_image(weight) * tf.cast(chain, tf.float32) for weight, chain in zip(weights, _chains(images, drawn, all_ops))),
+        ]
+    )
+    return tf.minimum(mixed, 1.0)  # the sum of the weights may exceed 1 in its last bit
 
 
 def augmix_chain(images: tf.Tensor, seed: tf.Tensor, *, severity: float = 3.0, depth: int = -1, all_ops: bool = False) -> tf.Tensor:
     """Applies one chain of AugMix, for methods that weight the chains: images and int [2] seed -> images in [0, 1].
 
     Args:
+        images: float32 [N, H, W, C] in [0, 1].
+        seed: int [2].
         severity: amounts are drawn from levels between 0.1 and this, of 10.
         depth: operations in a chain, 1 to 3; -1: drawn for each chain.
         all_ops: also change color, contrast, brightness and sharpness.
@@ -89,9 +99,13 @@ def draw(
 ) -> dict[str, tf.Tensor]:
     """Draws the random numbers of AugMix for some images; arguments as in `augmix`, and shape: (H, W, C).
 
-    Returns {"operation": int32 [N, width, 3], positions in NAMES; "amount": float32 [N, width, 3], arguments of Pillow's functions;
-    "depth": int32 [N, width], how many of the three are applied; "weights": float32 [N, width], of the chains; "lam": float32 [N], mixing
-    coefficient of all chains together}.
+    Returns:
+        {"operation": int32 [N, width, 3], positions in NAMES; "amount": float32 [N, width, 3], arguments of Pillow's functions;
+        "depth": int32 [N, width], how many of the three are applied; "weights": float32 [N, width], of the chains;
+        "lam": float32 [N], mixing coefficient of all chains together}
+
+    Raises:
+        ValueError: an argument is out of range.
     """
     if not 0.1 < severity <= 10:
         raise ValueError(f"Expected severity in (0.1, 10]. Received: {severity}")
@@ -154,3 +168,7 @@ def _checked(images):
     if images.shape.rank != 4 or None in shape or shape[-1] not in (1, 3):
         raise ValueError(f"Expected images [N, H, W, C] with known H and W and C = 1 or 3. Received shape: {images.shape}")
     return images
+
+
+def _per_image(numbers):
+    return numbers[:, None, None, None]

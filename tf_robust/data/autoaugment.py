@@ -83,9 +83,11 @@ def autoaugment(
 ) -> tf.Tensor:
     """Applies one of a policy's 25 sub-policies to each image; each of its two operations with its own probability.
 
-    Images are float32 [N, H, W, C] in [0, 1], rounded to 256 levels, as Pillow's operations require.
+    Images are rounded to 256 levels, as Pillow's operations require.
 
     Args:
+        images: float32 [N, H, W, C] in [0, 1].
+        seed: int [2].
         policy: the table for CIFAR-10 or for ImageNet.
         magnitudes: strength of a level of 0 to 9. `paper`: ten even steps over the ranges of its Table 1; `official`: as in
             the authors' CIFAR code, tenths of the ranges, translations of up to 10 pixels of 32, 4 bits at most.
@@ -100,8 +102,17 @@ def autoaugment(
 def draw(
     seed: tf.Tensor, count: int | tf.Tensor, policy: str, shape: Sequence[int], magnitudes: str = "paper"
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Draws for `count` images of shape (H, W): int32 [count, 2], positions in `operations(policy)`, -1 for none; float32 [count, 2],
-    arguments of Pillow's functions.
+    """Draws the operations of each image of a batch.
+
+    Args:
+        seed: int [2].
+        count: number of images.
+        policy: as in `autoaugment`.
+        shape: (H, W) of the images.
+        magnitudes: as in `autoaugment`.
+
+    Returns:
+        (int32 [count, 2], positions in `operations(policy)`, -1 for none; float32 [count, 2], arguments of Pillow's functions)
     """
     uniform = philox.uniform([count, 5], seed)
     rows = tf.gather(tf.constant(_table(policy, tuple(shape), magnitudes)), tf.cast(uniform[:, 0] * 25.0, tf.int32))
@@ -112,7 +123,11 @@ def draw(
 
 
 def operations(policy: str) -> tuple[str, ...]:
-    """Returns the names of the operations that a policy uses."""
+    """Returns the names of the operations that a policy uses.
+
+    Raises:
+        ValueError: unknown policy.
+    """
     if policy not in POLICIES:
         raise ValueError(f"Expected policy in {tuple(POLICIES)}. Received: {policy!r}")
     return tuple(sorted({name for sub_policy in POLICIES[policy] for name, _, _ in sub_policy}))
@@ -123,6 +138,15 @@ def amount(name: str, level: int, shape: Sequence[int], magnitudes: str = "paper
 
     Strength increases with the level, also of posterize and solarize, as in the authors' code. The factor of color,
     contrast, brightness and sharpness increases from 0.1 to 1.9 and has no sign (authors' code; others: 1 +- 0.1 for each level).
+
+    Args:
+        name: of `pillow_ops.OPERATIONS`.
+        level: 0 to 9.
+        shape: (H, W) in pixels.
+        magnitudes: as in `autoaugment`.
+
+    Raises:
+        ValueError: unknown magnitudes.
     """
     if magnitudes not in ("paper", "official"):
         raise ValueError(f"Expected magnitudes 'paper' or 'official'. Received: {magnitudes!r}")
