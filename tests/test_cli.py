@@ -306,7 +306,6 @@ def test_a_workdir_is_held_by_one_process_and_must_be_writable(tmp_path):
         ("--stylized_dir=/nowhere", "Expected stylized images in /nowhere"),
         ("--method=noisymix --views=clean,clean --noisymix_stages=0,3", "stages in 0..2, which lenet has"),
         ("--method=noisymix --views=clean", "at least 2 views, such as clean,augmix,augmix"),
-        ("--method=noisymix --noisymix_jsd_weight=0", "Expected one view for NoisyMix"),
         ("--views=augmix --augmix_severity=0", "severity in"),
         ("--method=finetune --finetune_head_width=8 --init_from=x --init_head", "init_head or finetune_head_width"),
         ("--views=augmix --augmix_alpha=0", "alpha > 0"),

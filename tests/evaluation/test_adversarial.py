@@ -221,9 +221,11 @@ def test_invalid_threats_and_curves_raise(source):
             evaluation.EvalConfig(curve_attacks=(text,))
     with pytest.raises(ValueError, match="attack_queries"):
         evaluation.EvalConfig(attack_queries=0)
-    for attack, message in (((), "Received: none"), (("cw",), "Unknown attack")):
-        with pytest.raises(ValueError, match=message):
-            evaluation.EvalConfig(attack=attack)
+    with pytest.raises(ValueError, match="Received: none"):
+        evaluation.EvalConfig(attack=())
+    for attack in ("cw", "plb"):  # unknown, without a radius
+        with pytest.raises(ValueError, match=f"Unknown attack: '{attack}'"):
+            evaluation.evaluation_sets(source, None, evaluation.EvalConfig(evaluations=("adversarial",), attack=(attack,)))
     wide = evaluation.EvalConfig(evaluations=("adversarial",), attack_radii=("linf_1.5",))
     with pytest.raises(ValueError, match="radius in"):
         evaluation.evaluation_sets(source, None, wide)

@@ -187,6 +187,7 @@ def test_exactly_the_measures_of_an_evaluation_may_be_required(source, monkeypat
     monkeypatch.setattr(scoring, "score_sequences", lambda *_: {"kind": "flips", "count": 6, "flip_probability": 0.1})
     # metrics have their names whatever the images are
     monkeypatch.setattr(Attack, "_attempt", lambda self, graph, images, *_: (1 - images, np.ones(len(images), bool)))
+    monkeypatch.setattr(Attack, "_check_result", lambda *_: None)
     monkeypatch.setattr(corruptions, "corrupt", lambda images, *_, **__: tf.convert_to_tensor(images))
     monkeypatch.setattr(evaluation, "is_imagenet", lambda _, config: config.corruption_constants != "cifar")
     config, noise = evaluation.EvalConfig, {"smoothing_selection": 2, "smoothing_samples": 20}

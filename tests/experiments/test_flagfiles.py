@@ -46,16 +46,16 @@ def test_flagfiles_build_their_methods():
             written = [line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--")]
         for name, _ in written:
             method = run.config.train.method
-            others = [other for other in methods.METHODS if other not in (method, *run.config.train.views, *run.config.train.augmentations)]
+            others = [other for other in methods.METHODS if other not in (method, *run.config.views, *run.config.train.augmentations)]
             assert not any(name.startswith(f"{other}_") for other in others), f"{path} sets --{name} for another method than {method}"
-        configuration = (run.config.train.method, run.config.train.views, repr((run.config.method, run.config.augmentations)))
+        configuration = (run.config.train.method, run.config.views, repr((run.config.method, run.config.augmentations)))
         if configuration not in built:  # many rows share one
             built.add(configuration)
             run.pipeline()
             own = run.config.method.get("layer_weights")  # one for each stage of the run's model
             model = models.build(run.config.train.model, (32, 32, 3), 10) if own else classifier
             method = methods.METHODS[run.config.train.method](model, examples=1000, **run.config.method)
-            method.check_views(run.config.train.views)
+            method.check_views(run.config.views)
 
 
 def test_rows_printed_in_two_tables_have_the_same_settings():

@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from tests.command_line import main, options_of
+from tests.command_line import main, options_of, runs_of
 from tf_robust import api
 from tf_robust.cli.build import read_rows
 from tf_robust.data.kinds import data_of
@@ -204,3 +204,20 @@ def test_a_path_that_exists_is_data(files, given, expected):
     if isinstance(given, str):
         assert options_of("train", f"--data={given}", f"--shifts={given},night")["shifts"] == (expected, "folder:night")
         assert options_of("corrupt", given)["data"] == expected
+
+
+@pytest.mark.parametrize(
+    "flags, views",
+    [
+        ("", ("clean",)),
+        ("--method=noisymix", ("clean", "augmix", "augmix")),
+        ("--method=noisymix --noisymix_jsd_weight=0", ("clean",)),
+        ("--method=nfm", ("clean",)),
+        ("--method=augmix --views=clean,augmix_chain", ("clean", "augmix_chain")),
+        ("--method=simclr", ("simclr", "simclr")),
+    ],
+)
+def test_the_views_are_those_of_the_method_unless_they_are_given(flags, views):
+    (run,) = runs_of(*flags.split())
+    assert run.config.views == views and run.flags["views"] == ",".join(views)
+    assert ("augmix_severity" in run.flags) == ("augmix" in views)

@@ -192,6 +192,12 @@ class Method(KerasFit):
     def non_trainable_variables(self) -> list[keras.Variable]:
         return [*super().non_trainable_variables, *self.frozen_variables()]
 
+    @classmethod
+    def views_of(cls, **hyperparameters: Any) -> tuple[str, ...]:
+        """Returns the names of the views that the method takes with some hyperparameters, unless others are given."""
+        del hyperparameters
+        return cls.default_views
+
     def check_views(self, views: Sequence[str]) -> None:
         """Raises ValueError unless the method can train on these views, given by name (`TrainConfig.views`)."""
         if len(views) != 1:

@@ -66,7 +66,7 @@ class NoisyMix(FurtherViewsMethod):
         if not jsd_weight >= 0:
             raise ValueError(f"Expected jsd_weight >= 0. Received: {jsd_weight}")
         self.term_names = ("cross_entropy", "stability") if jsd_weight else ("cross_entropy",)
-        self.default_views = ("clean", "augmix", "augmix") if jsd_weight else ("clean",)
+        self.default_views = self.views_of(jsd_weight=jsd_weight)
         stages = (stages,) if isinstance(stages, str) else stages
         if not stages and (mixing or noise != "none") and not models.is_network(classifier):
             stages = (0, *models.stage_layers(classifier))  # type: ignore[arg-type]  # names, of a user's model
@@ -96,6 +96,11 @@ class NoisyMix(FurtherViewsMethod):
                 type(self).__name__,
                 classifier.name,
             )
+
+    @classmethod
+    def views_of(cls, *, jsd_weight: float | None = None, **hyperparameters: typing.Any) -> tuple[str, ...]:
+        """Returns one view without stability loss, else the default."""
+        return ("clean",) if jsd_weight == 0 else cls.default_views
 
     def check_views(self, views: Sequence[str]) -> None:
         expected = "at least 2 views, such as clean,augmix,augmix," if self.jsd_weight else "one view"

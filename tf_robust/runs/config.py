@@ -58,13 +58,13 @@ class RunConfig:
     def parameters(self) -> dict[str, Parameter]:
         """The parameters that have an effect on the run, by the names of their flags."""
         unused = self.evaluation.unused.keys() - {*selection_options(self.train)}
-        known = run_parameters(self.train.method, self.train.augmentations, self.train.views)
+        known = run_parameters(self.train.method, self.train.augmentations, self.views)
         return {name: one for name, one in known.items() if name not in unused}
 
     @property
     def views(self) -> tuple[str, ...]:
         """The views that are given, or those of the method."""
-        return self.train.views or methods.METHODS[self.train.method].default_views
+        return self.train.views or methods.METHODS[self.train.method].views_of(**self.method)
 
     @property
     def flags(self) -> dict[str, str]:
@@ -112,9 +112,9 @@ def run_config(values: Mapping[str, object]) -> RunConfig:
     """
     train = TrainConfig(**arguments_of(TrainConfig, values))
     config = RunConfig(DataConfig(**arguments_of(DataConfig, values)), train, EvalConfig(**arguments_of(EvalConfig, values)))
-    method = arguments_of(methods.METHODS[train.method], values, f"{train.method}_")
+    config = dataclasses.replace(config, method=arguments_of(methods.METHODS[train.method], values, f"{train.method}_"))
     augmentations = {name: arguments_of(VIEWS[name], values, f"{name}_") for name in (*train.augmentations, *config.views)}
-    return dataclasses.replace(config, method=method, augmentations=augmentations)
+    return dataclasses.replace(config, augmentations=augmentations)
 
 
 def selection_options(config: TrainConfig) -> tuple[str, ...]:
