@@ -26,6 +26,8 @@ if typing.TYPE_CHECKING:
     import ray
     import submitit
 
+os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # or submitit, when it is imported, adds handlers to the root of logging
+
 LAUNCHERS = ("local", "ray", "slurm")
 LOG = "task.log"
 REPEATS = 5  # of a task whose process or machine died
@@ -223,7 +225,6 @@ class SlurmLauncher:
     """
 
     def __init__(self, options: Mapping[str, typing.Any], workdir: str):
-        os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # or it adds handlers to the root of logging
         import submitit
 
         parameters = dict(options)
