@@ -67,7 +67,7 @@ def test_a_run_is_evaluated_again_when_its_shifted_data_have_changed(tmp_path, m
     options = evaluation.EvalConfig(evaluations=("clean",), shifts=(f"npz:{shifted}",), ood=(f"npz:{shifted}",), subset=40)
     run.config = dataclasses.replace(run.config, evaluation=options)
     cards = []
-    for factor in (0.5, 0.2):
+    for factor in (0.8, 0.5):
         np.savez(shifted, images=(images * 255 * factor).astype(np.uint8), labels=labels)
         original = run.data().evaluation_source()
         others = evaluation.OpenSets(run.data().other_sources(original)).card()
