@@ -22,7 +22,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import numpy as np
 
 from tf_robust import report
-from tf_robust.cli import commands
+from tf_robust.cli import command_line, commands
 from tf_robust.evaluation import recording
 from tf_robust.report import comparison, images
 from tf_robust.runs.run import Run
@@ -61,9 +61,9 @@ class Events:
             setattr(module, name, self.counted(getattr(module, name), loop is module))
         complete = Run.complete
 
-        def complete_and_exit(run, folder):
+        def complete_and_exit(run, folder, **options):
             self.row = run.row
-            result = complete(run, folder)
+            result = complete(run, folder, **options)
             if run.row == row:
                 os._exit(0)  # the other rows run in further processes
             return result
@@ -121,7 +121,9 @@ def json_of(path):
 def suite(folder, workdir, row=None, number=None):
     quiet()
     events = Events(row, number)
-    main("suite", f"{folder}/table", f"--workdir={workdir}")
+    arguments = ["suite", f"{folder}/table", f"--workdir={workdir}"]
+    command, options = command_line.read_command(arguments)
+    commands.COMMANDS[command.name](options, arguments)
     with open(f"{workdir}/events.json", "w") as file:
         json.dump(events.counts, file)
 
