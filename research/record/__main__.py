@@ -2,8 +2,8 @@
 
     python -m research.record results/fcl/table1.json 'runs/fcl_table1/*/seed_*'
 
-Each evaluation is that of `evaluation.json`, with the run's flags and learning curves. Its row is the one of the run; where several
-runs have the same row, seed and metrics, as in a sweep, it is the path between the common folder and the folder of the seed.
+Each evaluation is that of `evaluation.json`, with the run's flags and learning curves (six digits). Its row is the one of the run; where
+several runs have the same row, seed and metrics, as in a sweep, it is the path between the common folder and the folder of the seed.
 """
 
 import argparse
@@ -27,7 +27,8 @@ def evaluations_of(folders: Sequence[str]) -> list[dict]:
         if max(counts[cell] for cell in own) > 1:
             one["row"] = name
         if os.path.exists(os.path.join(folder, "history.json")):
-            one["history"] = read_json(os.path.join(folder, "history.json"), True)
+            history = read_json(os.path.join(folder, "history.json"), True)
+            one["history"] = [{name: float(f"{value:.6g}") for name, value in epoch.items()} for epoch in history]
         if os.path.exists(os.path.join(folder, "flags.txt")):
             with open(os.path.join(folder, "flags.txt"), encoding="utf-8") as file:
                 one["flags"] = file.read().splitlines()
