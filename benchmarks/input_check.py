@@ -76,7 +76,7 @@ def named_range(model: keras.Model, images: np.ndarray, labels: np.ndarray, decl
     try:
         checked = input_check.with_fitting_range(classifier_of(model, ModelInterface(input_range=declared)), images, labels)
     except ValueError as error:
-        found = re.search(r"Try: input_range=(.*?) \(", str(error))
+        found = re.search(r"Try: input_range='?(.*?)'? \(", str(error))
         return found.group(1) if found else str(error)
     return checked.interface.input_range
 
