@@ -1,0 +1,1 @@
+"""Deliberate faults in the package, and how many of them the tests notice."""
