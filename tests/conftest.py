@@ -1,4 +1,4 @@
-"""Two logical CPU devices for tests of replicas; a tiny network and a tiny data set for tests of every method."""
+"""Two logical CPU devices for tests of replicas; fixtures; the memory of graphs."""
 
 import ctypes
 import gc
@@ -19,33 +19,11 @@ import numpy as np
 import pytest
 from tensorflow.python.framework import func_graph, ops
 
-from tf_robust import data
-from tf_robust.models import heads
+from tf_robust.testing.samples import tiny_network, tiny_source
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _CPU = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(_CPU, [tf.config.LogicalDeviceConfiguration()] * 2)
-
-
-def tiny_network(shape=(16, 16, 1), classes=3, batch_norm=True, seed=0):
-    """Returns a network of one convolution, which is stage 1, batch norm, and a dense embedding of 8."""
-    keras.utils.set_random_seed(seed)
-    images, x = heads.normalized_input(shape, 0.5, 0.5, 8, "tiny")
-    x = keras.layers.Conv2D(4, 3, strides=2, activation="softplus", name="stage_1")(x)
-    if batch_norm:
-        x = keras.layers.BatchNormalization(momentum=0.9)(x)
-    embedding = keras.layers.Dense(8, activation="tanh")(keras.layers.Flatten()(x))
-    return heads.classifier(images, embedding, classes, "tiny")
-
-
-def tiny_source(count=48, shape=(16, 16, 1), classes=3, split="train"):
-    """Returns a source of noisy images whose class is the brightest third."""
-    random = np.random.RandomState(count)
-    labels = np.arange(count) % classes
-    images = random.randint(0, 120, size=(count, *shape))
-    for image, label in zip(images, labels):
-        image[label * shape[0] // classes : (label + 1) * shape[0] // classes] += 120
-    return data.ArraySource.of("tiny", split, images.astype(np.uint8), labels, map(str, range(classes)))
 
 
 def sweep(names, quick):

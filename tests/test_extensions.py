@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf_robust as tfr
-from tests.methods.test_keras_fit import X, Y, fit_of, functional
+from tests.methods.users_models import X, Y, fit_of, functional
 from tf_robust import attacks, corruptions, methods
 from tf_robust.corruptions import Corruption
 from tf_robust.ops.draws import Draws

@@ -16,6 +16,7 @@ ORDER = (
     "export",
     "report",
     "integrations",
+    "testing",
     "evaluation",
     "saved_models",
     "methods",

@@ -1,10 +1,20 @@
-"""Linear classifiers, whose distance to the boundary is known, and sizes of perturbations by NumPy."""
+"""Options of quick attacks; linear classifiers, whose distance to the boundary is known, and sizes of perturbations by NumPy."""
 
 import numpy as np
 import tensorflow as tf
 
 SHAPE = (4, 4, 1)
 ORDERS = {"linf": np.inf, "l2": 2}
+SHORT = {  # options of attacks for a quick run
+    "pgd": {"steps": 4},
+    "pgd_distance": {"rounds": 2, "steps": 3},
+    "auto_pgd": {"steps": 4},
+    "square": {"steps": 25},
+    "auto_pgd_targeted": {"steps": 4, "target_classes": 2, "loss": "margin"},  # the ratio needs four classes
+    "fab": {"steps": 4, "target_classes": 2},
+    "autoattack": {"queries": 10, "steps": 4, "target_classes": 2},
+    "plb": {"outer_steps": 2, "inner_steps": 5, "starts": 2},
+}
 
 
 class Linear:

@@ -5,48 +5,28 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.attacks.oracles import ORDERS, SHAPE, Linear, sample_images, sizes, wrong
-from tests.conftest import tiny_network
+from tests.attacks.oracles import SHAPE, SHORT, Linear, sample_images, wrong
 from tf_robust.attacks import ATTACKS
-from tf_robust.attacks.norms import NORMS
 
-SHORT = {
-    "pgd": {"steps": 4},
-    "pgd_distance": {"rounds": 2, "steps": 3},
-    "auto_pgd": {"steps": 4},
-    "square": {"steps": 25},
-    "auto_pgd_targeted": {"steps": 4, "target_classes": 2, "loss": "margin"},  # the ratio needs four classes
-    "fab": {"steps": 4, "target_classes": 2},
-    "autoattack": {"queries": 10, "steps": 4, "target_classes": 2},
-    "plb": {"outer_steps": 2, "inner_steps": 5, "starts": 2},
-}
 LONGER = {"square": {"steps": 300}, "pgd_distance": {"rounds": 4, "steps": 10}, "fab": {"steps": 20}}  # so that targets are reached
+REFUSED = {
+    "pgd": [({"loss": "hinge"}, "loss"), ({"norm": "l1"}, "norm"), ({"steps": 0}, "steps")],
+    "auto_pgd": [({"steps": 0}, "steps"), ({"loss": "hinge"}, "loss")],
+    "square": [({"steps": 0}, "steps")],
+    "fab": [({"steps": 0}, "steps"), ({"target_classes": 0}, "target_classes")],
+    "plb": [
+        *[({"initial": "gausian"}, "Did you mean 'gaussian'"), ({"outer_steps": 0}, "outer_steps"), ({"starts": 0}, "starts")],
+        *[({"step_size": 0.0}, "step_size"), ({"barrier_decay": 1.5}, "barrier_decay"), ({"backtracking": 1.0}, "backtracking")],
+        ({"candidates": np.full((1, *SHAPE), 2.0, np.float32)}, "0, 1"),
+    ],
+}
 MINIMAL = ("pgd_distance", "plb")  # minimize the perturbation; the others have a radius
 RADII = {"linf": 0.05, "l2": 0.25}
-CASES = [(name, norm) for name in ATTACKS for norm in (NORMS if name == "plb" else ORDERS)]
 
 
 def build(name, norm="l2", radius=None, **config):
     ball = {} if name in MINIMAL else {"radius": radius or RADII[norm]}
     return ATTACKS[name](norm=norm, **ball, **{**SHORT.get(name, {}), **config})
-
-
-@pytest.mark.parametrize("name, norm", CASES)
-def test_points_stay_in_ball_and_cube_and_depend_only_on_seed_and_index(name, norm):
-    model = tiny_network(seed=0)
-    images = np.random.RandomState(0).uniform(0, 1, (9, 16, 16, 1)).round(1).astype(np.float32)  # some values at the faces
-    labels, order = np.argmax(model(images)["logits"], axis=1), np.random.RandomState(1).permutation(9)
-    attack = build(name, norm, batch_size=4)
-    attacked = attack(model, images, labels).numpy()
-    assert attacked.dtype == np.float32 and attacked.min() >= 0 and attacked.max() <= 1 and np.abs(attacked - images).max() > 1e-3
-    if name not in MINIMAL:
-        assert 0.9 * attack.radius < sizes(attacked - images, norm).max() <= attack.radius * (1 + 1e-5)
-    np.testing.assert_allclose(attack(model, images[order], labels[order], indices=order), attacked[order], atol=1e-4)
-    if norm == "l2" and name not in ("fgsm", "fab"):  # have no random draws
-        assert build(name, norm, seed=1).seed == 1
-        for one in (attack, *(attack.members(3).values() if name == "autoattack" else ())):
-            one.seed = 1  # an argument of the graph: nothing is traced again
-        assert np.abs(attack(model, images, labels).numpy() - attacked).max() > 1e-4
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -85,7 +65,10 @@ def test_invalid_arguments_raise(name):
     if name != "square":
         with pytest.raises(ValueError, match="differentiable"):
             attack(lambda x: model(tf.stop_gradient(x)), images, labels)
-    for config, message in (({"norm": "l3"}, "Unknown norm"), ({"restarts": 0}, "restarts"), ({"batch_size": 0}, "batch_size")):
+    for config, message in (
+        *(({"norm": "l3"}, "Unknown norm"), ({"restarts": 0}, "restarts"), ({"batch_size": 0}, "batch_size")),
+        *REFUSED.get(name, ()),
+    ):
         with pytest.raises(ValueError, match=message):
             ATTACKS[name](**config)
     for norm, radius in () if name in MINIMAL else (("linf", -0.1), ("linf", 1.5), ("l2", 4.5), ("l2", np.nan)):
@@ -111,7 +94,8 @@ def test_keras_models_are_attacked_in_inference_mode(layer):
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_masked_classes_are_as_if_the_model_did_not_have_them(name):
-    for columns, targeted in (((1, 3, 4), False), ((0, 2, 3, 5, 6), True)):
+    cases = [((1, 3, 4), False), ((0, 2, 3, 5, 6), True)]
+    for columns, targeted in cases if name in ("pgd", "fab", "square", "plb") else cases[:1]:  # each family has its own targets
         masked, removed = Linear(classes=7), Linear(classes=7)
         masked.offset[np.setdiff1d(np.arange(7), columns)] = -np.inf
         removed.weights, removed.offset = removed.weights[:, columns], removed.offset[list(columns)]
@@ -124,7 +108,7 @@ def test_masked_classes_are_as_if_the_model_did_not_have_them(name):
         np.testing.assert_allclose(attacked, attack(removed, images, remaining, targets=targets if targeted else None).numpy(), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("name", ["pgd", "fab", "square", "plb"])
 def test_logits_of_half_precision_are_attacked(name):
     model = Linear(classes=5)
     images, labels = sample_images(model, count=6)

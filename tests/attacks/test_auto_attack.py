@@ -57,8 +57,7 @@ def test_result_is_the_worst_of_members_run_in_turn(norm, classes, second):
     np.testing.assert_array_equal(attacked[:3], images[:3])
 
 
-@pytest.mark.parametrize("norm", ORDERS)
-@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("norm, classes", [("linf", 4), ("l2", 2)])  # each traces four members
 def test_on_a_linear_classifier_it_succeeds_exactly_where_possible(norm, classes):
     model = Linear(classes=classes)
     images, labels = sample_images(model, count=48)

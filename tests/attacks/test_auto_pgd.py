@@ -245,12 +245,6 @@ def test_flat_model_and_zero_radius():
         np.testing.assert_array_equal(attack(Linear(), images, labels), images)
 
 
-def test_invalid_arguments_raise():
-    for config, message in (({"steps": 0}, "steps >= 1 .*Received: 0"), ({"loss": "hinge"}, "Unknown loss")):
-        with pytest.raises(ValueError, match=message):
-            AutoProjectedGradientDescent(**config)
-
-
 def test_targeted_losses_equal_brute_force():
     random = np.random.RandomState(0)
     logits, labels = random.randn(30, 6).astype(np.float32), random.randint(0, 6, 30)

@@ -200,24 +200,6 @@ def test_more_steps_come_nearer_and_the_logits_scale_does_not_matter(network, so
     np.testing.assert_allclose(sizes("l2", scaled, images), sizes("l2", longer, images), rtol=0.01)
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"norm": "l3"}, "norm: 'l3'"),
-        ({"initial": "gausian"}, "Did you mean 'gaussian'"),
-        ({"outer_steps": 0}, "outer_steps >= 1"),
-        ({"starts": 0}, "starts >= 1"),
-        ({"step_size": 0.0}, "step_size, barrier_weight and proximal_str"),
-        ({"barrier_decay": 1.5}, r"barrier_decay in \(0, 1\]"),
-        ({"backtracking": 1.0}, r"backtracking in \(0, 1\)"),
-        ({"candidates": np.full((1, *SHAPE), 2.0, np.float32)}, "0, 1"),
-    ],
-)
-def test_arguments_are_checked(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        ProximalLogBarrier(**arguments)
-
-
 def test_candidates_have_the_images_shape():
     with pytest.raises(ValueError, match="Expected candidates of the images' shape"):
         attack = ProximalLogBarrier(candidates=np.zeros((2, 3, 3, 1), np.float32))

@@ -199,19 +199,17 @@ def test_only_unsuccessful_images_are_queried_again_and_the_first_success_is_ret
 
 
 @pytest.mark.parametrize("norm", ORDERS)
-@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 5, 3), (5, 2, 1)])
-def test_tiny_images_and_zero_radius(norm, shape):
-    model, images = Recorded(shape, ahead=20.0), np.full([2, *shape], 0.5, np.float32)
-    attacked = Square(norm=norm, radius=0.3, steps=12)(model, images, [0, 0]).numpy()
-    assert np.isfinite(attacked).all() and sizes(attacked - images, norm).max() <= 0.3 * (1 + 1e-5)
+def test_tiny_images_and_zero_radius(norm):
+    for shape in ((1, 1, 1), (2, 5, 3), (5, 2, 1)):
+        model, images = Recorded(shape, ahead=20.0), np.full([2, *shape], 0.5, np.float32)
+        attacked = Square(norm=norm, radius=0.3, steps=12)(model, images, [0, 0]).numpy()
+        assert np.isfinite(attacked).all() and sizes(attacked - images, norm).max() <= 0.3 * (1 + 1e-5)
     np.testing.assert_array_equal(Square(norm=norm, radius=0.0, steps=12)(model, images, [0, 0]), images)
 
 
-def test_invalid_arguments_raise():
+def test_nan_logits_during_the_attack_raise_with_its_name():
     model = Linear()
     images, labels = sample_images(model, count=4)
-    with pytest.raises(ValueError, match="steps >= 1 .*Received: 0"):
-        Square(steps=0)
 
     def breaks(x):
         return tf.where(tf.reduce_any(tf.abs(x - images) > 0.01), np.float32(np.nan), 1.0) * model(x)

@@ -16,79 +16,15 @@ import PIL.Image
 import sklearn.datasets
 import tensorflow as tf
 
-from tests.corruptions.bar_oracles import (
-    blue_noise_sample,
-    brownish_noise,
-    caustic_refraction,
-    checkerboard_cutout,
-    circular_motion_blur,
-    concentric_sine_waves,
-    inverse_sparkles,
-    lines,
-    perlin_noise,
-    pinch_and_twirl,
-    plasma_noise,
-    ripple,
-    single_frequency_grayscale,
-    sparkles,
-    transverse_chromatic_aberration,
-)
-from tests.corruptions.noise_blur_digital_oracles import (
-    contrast,
-    defocus_blur,
-    elastic_transform,
-    gaussian_blur,
-    gaussian_noise,
-    glass_blur,
-    impulse_noise,
-    jpeg_compression,
-    motion_blur,
-    pixelate,
-    saturate,
-    shot_noise,
-    speckle_noise,
-    zoom_blur,
-)
-from tests.corruptions.weather_oracles import brightness, fog, frost, snow, spatter
+from tests.corruptions import bar_oracles, noise_blur_digital_oracles, weather_oracles
+from tf_robust.corruptions import CORRUPTIONS
+from tf_robust.corruptions.weather import frost_textures
 
 ORACLES = {
-    oracle.__name__: oracle
-    for oracle in (
-        gaussian_noise,
-        shot_noise,
-        impulse_noise,
-        defocus_blur,
-        glass_blur,
-        motion_blur,
-        zoom_blur,
-        snow,
-        frost,
-        fog,
-        brightness,
-        contrast,
-        elastic_transform,
-        pixelate,
-        jpeg_compression,
-        speckle_noise,
-        gaussian_blur,
-        spatter,
-        saturate,
-        blue_noise_sample,
-        brownish_noise,
-        caustic_refraction,
-        checkerboard_cutout,
-        circular_motion_blur,
-        concentric_sine_waves,
-        inverse_sparkles,
-        lines,
-        perlin_noise,
-        pinch_and_twirl,
-        plasma_noise,
-        ripple,
-        single_frequency_grayscale,
-        sparkles,
-        transverse_chromatic_aberration,
-    )
+    name: oracle
+    for module in (noise_blur_digital_oracles, weather_oracles, bar_oracles)
+    for name, oracle in vars(module).items()
+    if name in CORRUPTIONS
 }
 
 
@@ -120,19 +56,26 @@ def synthetic_image(height, width):
     return PIL.Image.fromarray(np.round(255 * sample_image).astype(np.uint8))
 
 
-def differences(corruption, images, severity, constants_set, seed=0):
-    """Returns the difference of a `Corruption` and its oracle, both clipped, in gray levels [N, H, W, C]."""
-    numbers = corruption.constants(severity, images.shape[1:], constants_set)
-    drawn = corruption.drawn(images, severity, seed, None, numbers)
-    ours = np.clip(corruption.apply(tf.constant(images), *numbers, **drawn), 0, 1)
+def apply(corruption, images, numbers, drawn):
+    """Returns the images of a `Corruption` and of its oracle with the same draws, neither clipped."""
     oracle = ORACLES[corruption.name]
     if corruption.name == "frost":
-        from tf_robust.corruptions.weather import frost_textures
-
         oracle = functools.partial(oracle, textures=[np.asarray(ice, float) for ice in frost_textures(None)])
-    drawn = {key: np.asarray(values) for key, values in drawn.items()}
-    expected = [oracle(image.astype(float), numbers, **{key: values[i] for key, values in drawn.items()}) for i, image in enumerate(images)]
-    return 255 * (ours - np.clip(expected, 0, 1))
+    values = {key: np.asarray(value) for key, value in drawn.items()}
+    expected = [oracle(image.astype(float), numbers, **{key: rows[i] for key, rows in values.items()}) for i, image in enumerate(images)]
+    return corruption.apply(tf.constant(images), *numbers, **drawn).numpy(), np.array(expected)
+
+
+def apply_drawn(corruption, images, severity, constants_set="cifar", seed=0):
+    """Returns the same with the constants of a severity and the draws of a seed."""
+    numbers = corruption.constants(severity, images.shape[1:], constants_set)
+    return apply(corruption, images, numbers, corruption.drawn(images, severity, seed, None, numbers))
+
+
+def differences(corruption, images, severity, constants_set, seed=0):
+    """Returns the difference of a `Corruption` and its oracle, both clipped, in gray levels [N, H, W, C]."""
+    ours, expected = apply_drawn(corruption, images, severity, constants_set, seed)
+    return 255 * (np.clip(ours, 0, 1) - np.clip(expected, 0, 1))
 
 
 def summary(difference):

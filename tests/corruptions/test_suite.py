@@ -6,15 +6,13 @@ import io
 import numpy as np
 import PIL.Image
 import pytest
-import sklearn.datasets
 import tensorflow as tf
 
 from tests.rounding import tolerance
 from tf_robust import corruptions, metrics
+from tf_robust.testing.samples import photographs
 
 EVERY = pytest.mark.parametrize("name", corruptions.CORRUPTIONS)
-RANDOM = pytest.mark.parametrize("name", [n for n, c in corruptions.CORRUPTIONS.items() if c.draw])
-DISPLACED = ("elastic_transform", "caustic_refraction", "pinch_and_twirl", "ripple")
 GRAY_OF_ITS_OWN = (  # own draws for each channel, or a different file format
     *("gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise", "brownish_noise"),
     *("jpeg_compression", "elastic_transform", "glass_blur", "motion_blur"),
@@ -24,10 +22,7 @@ INDICES = np.array([7, 8, 9, 3])  # partly consecutive
 
 @pytest.fixture(scope="module")
 def sample_images():
-    """Four pieces of photographs, 24 x 20 pixels, multiples of 1 / 255."""
-    china, flower = (image[::6, ::6] for image in sklearn.datasets.load_sample_images().images)
-    pieces = [china[5:29, 10:30], china[30:54, 60:80], flower[20:44, 40:60], flower[40:64, 10:30]]
-    return np.stack(pieces).astype(np.float32) / 255
+    return photographs()
 
 
 def test_names_and_signatures():
@@ -38,52 +33,13 @@ def test_names_and_signatures():
 
 
 @EVERY
-def test_shape_type_range_and_severity(name, sample_images):
-    mild, severe = (corruptions.corrupt(sample_images, name, severity, seed=1) for severity in (1, 5))
-    assert mild.shape == severe.shape == sample_images.shape and mild.dtype == severe.dtype == tf.float32
-    for result in (mild, severe):
-        assert np.isfinite(result).all() and tf.reduce_min(result) >= 0 and tf.reduce_max(result) <= 1
-        assert 0.5 / 255 < np.abs(result - sample_images).mean() < 0.5
-    uneven = ("elastic_transform", "saturate", "spatter")  # their severities differ in kind
-    assert name in uneven or np.abs(severe - sample_images).mean() > np.abs(mild - sample_images).mean()
-
-
-@EVERY
-def test_results_do_not_depend_on_batch_graph_or_data_set(name, sample_images):
-    # at most 256 operations lead to a pixel (a blur by Fourier transforms, twice); where pixels move, a filter of 24 taps along each axis
-    # gives displacements within the 24 pixels of an image
-    atol = tolerance(64, size=24) if name in DISPLACED else tolerance(256)
-    for severity, images in ((2, sample_images[:, :22]), (5, sample_images[..., :1])):
-
-        def corrupt(images, indices):
-            return corruptions.corrupt(images, name, severity, seed=2, indices=indices)
-
-        expected = corrupt(images, INDICES).numpy()
-        others = [
-            ([corrupt(*example) for example in zip(images, INDICES)], expected),
-            (corrupt(images[1:3], INDICES[1:3]), expected[1:3]),
-        ]
-        if images.shape[3] == 3 or name in GRAY_OF_ITS_OWN:  # a graph of the others' single channel is the one of color and a sum
-            mapped = tf.data.Dataset.from_tensor_slices((images, INDICES)).batch(3).map(corrupt).unbatch()
-            others.append((list(mapped), expected))
-        for other, expected_part in others:
-            np.testing.assert_allclose(np.stack(other), expected_part, rtol=0, atol=atol)
-    assert corrupt(images[:0], INDICES[:0]).shape == (0, 24, 20, 1)
-
-
-@RANDOM
-def test_pixels_differ_by_seed_and_index(name, sample_images):
-    same = np.repeat(sample_images[:1], 2, axis=0)
-    first = corruptions.corrupt(same, name, 5, seed=3).numpy()
-    assert (first[0] != first[1]).any() and (first != corruptions.corrupt(same, name, 5, seed=4)).numpy().any()
-
-
-@EVERY
 def test_one_channel(name, sample_images):
     gray = sample_images[..., 1:2]
     result = corruptions.corrupt(gray, name, 3, seed=1).numpy()
     assert result.shape == gray.shape
-    if name in GRAY_OF_ITS_OWN:
+    if name in GRAY_OF_ITS_OWN:  # a graph of the others' single channel is the one of color and a sum
+        mapped = tf.data.Dataset.from_tensor_slices(gray).batch(4).map(lambda x: corruptions.corrupt(x, name, 3, seed=1)).unbatch()
+        np.testing.assert_allclose(list(mapped), result, rtol=0, atol=tolerance(64, size=24) if "elastic" in name else tolerance(256))
         return
     three = corruptions.corrupt(np.repeat(gray, 3, axis=-1), name, 3, seed=1).numpy()
     expected = gray if name == "saturate" else three @ np.array([[0.299], [0.587], [0.114]], np.float32)
@@ -171,9 +127,8 @@ def test_unknown_sizes_in_a_graph_are_rejected_with_advice(sample_images):
         dataset.batch(2).map(lambda x: corruptions.corrupt(x, "fog"))
 
 
-@pytest.mark.parametrize("name", corruptions.CORRUPTIONS)
-def test_an_empty_batch_stays_empty(name):
-    assert corruptions.corrupt(np.zeros([0, 32, 32, 3], np.float32), name).shape == (0, 32, 32, 3)
+def test_an_empty_batch_stays_empty():
+    assert corruptions.corrupt(np.zeros([0, 32, 32, 3], np.float32), "fog").shape == (0, 32, 32, 3)
 
 
 def test_a_severity_may_be_a_float(sample_images):

@@ -151,7 +151,7 @@ def mean_of_nine(values):
 
 def water(layer):
     """Drops [H, W] -> brightness of each pixel in [0, 1]: brightest along their edges, with light from one side."""
-    levels = (layer * 255).astype(np.uint8).astype(int)
+    levels = (layer * 255).astype(int) % 256  # 8 bits wrap around
     distance = distance_to(canny(levels, 50, 150), 20.0)
     # in float32 a mean of integers is an integer, as the truncation requires
     depth = equalized(mean_of_nine(distance).astype(np.float32).astype(int))

@@ -1,10 +1,11 @@
-"""Adversarial training: the attacked images, and the gain in robust accuracy."""
+"""Adversarial training and TRADES: the attacked images, the terms, and the gain in robust accuracy."""
 
 import numpy as np
 import pytest
+import scipy.special
 import tensorflow as tf
 
-from tests.methods.test_methods import batches, build
+from tests.methods.common import batches, build
 from tf_robust import attacks, losses
 
 
@@ -37,22 +38,54 @@ def test_it_trains_on_images_of_the_ball_with_a_higher_loss(norm, radius, networ
     np.testing.assert_allclose(terms["cross_entropy"], losses.cross_entropy(batch.labels, logits), rtol=1e-4)
 
 
+def divergence(logits, other):
+    """KL(softmax(logits) || softmax(other)) by SciPy."""
+    p, q = (scipy.special.softmax(np.asarray(x, np.float64), axis=1) for x in (logits, other))
+    return scipy.special.rel_entr(p, q).sum(axis=1)
+
+
+def test_the_divergence_against_scipy():
+    logits, other = np.random.default_rng(0).normal(size=(2, 7, 5)) * 3
+    np.testing.assert_allclose(losses.kl_divergence(logits, other), divergence(logits, other), rtol=1e-6)
+    np.testing.assert_allclose(losses.kl_divergence(logits, logits), 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("norm,radius", [("linf", 0.02), ("l2", 0.3)])
+def test_its_terms_are_those_of_the_paper(norm, radius, network, source):
+    method, batch = build("trades", network(), norm=norm, radius=radius, beta=2.5), next(batches(source(), 1))
+    (images, attacked), terms = training_images(method, batch)
+    np.testing.assert_array_equal(images, batch.views[0])
+    sizes = np.linalg.norm((attacked - images).numpy().reshape(12, -1), np.inf if norm == "linf" else 2, axis=1)
+    assert 0.5 * radius < sizes.min() and sizes.max() <= radius * 1.0001
+    clean, other = (method.classifier(x, training=True)["logits"] for x in (images, attacked))
+    np.testing.assert_allclose(terms["divergence"], 2.5 * divergence(clean, other), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(terms["cross_entropy"], losses.cross_entropy(batch.labels, clean), rtol=1e-4)
+
+
+def test_its_attack_increases_the_divergence_and_does_not_see_the_labels(network, source):
+    method, batch = build("trades", network(), radius=0.05), next(batches(source(), 1))
+    (images, attacked), _ = training_images(method, batch)
+
+    def logits(x):
+        return method.classifier(x)["logits"]
+
+    noise = 0.05 * tf.sign(tf.random.stateless_normal(images.shape, [0, 1]))
+    random = divergence(logits(images), logits(tf.clip_by_value(images + noise, 0, 1)))
+    assert (divergence(logits(images), logits(attacked)) > random).all()
+    method = build("trades", network(), radius=0.05)  # with the moving averages of before
+    (_, other), _ = training_images(method, batch._replace(labels=(batch.labels + 1) % 2))
+    np.testing.assert_array_equal(attacked, other)
+
+
 @pytest.mark.slow
-def test_it_makes_a_classifier_more_robust(network, source):
+def test_they_make_a_classifier_more_robust(network, source):
     attack, accuracies = attacks.ProjectedGradientDescent(radius=0.25, steps=20), []
     first = next(batches(source(), 1))
-    for name, options in (("cross_entropy", {}), ("adversarial", {"radius": 0.25})):
+    for name, options in (("cross_entropy", {}), ("adversarial", {"radius": 0.25}), ("trades", {"radius": 0.25})):
         method = build(name, network(), **options)
         step = tf.function(method.train_step)
         for batch in batches(source(), 60):
             step(batch)
         attacked = attack(method.classifier, first.views[0], first.labels)
         accuracies.append(np.mean(np.argmax(method.classifier(attacked)["logits"], axis=1) == first.labels))
-    assert accuracies[1] > accuracies[0] + 0.2, accuracies
-
-
-def test_an_invalid_radius_raises(network):
-    with pytest.raises(ValueError, match="radius"):
-        build("adversarial", network(), radius=1.5)
-    with pytest.raises(ValueError, match="radius"):
-        build("adversarial", network(), norm="l2", radius=-0.5)
+    assert min(accuracies[1:]) > accuracies[0] + 0.2, accuracies

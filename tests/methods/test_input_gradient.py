@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.methods.test_methods import batches, build, weights
+from tests.methods.common import batches, build, weights
 from tf_robust import data, losses
 
 
@@ -99,9 +99,3 @@ def test_the_penalty_makes_gradients_smaller(network, source):
         metric.classifier.set_weights(weights(method))
         sizes.append(terms(metric, last)["input_gradient"].mean())
     assert sizes[1] < 0.7 * sizes[0]
-
-
-@pytest.mark.parametrize("arguments", [{"weight": -1.0}, {"form": "other"}, {"loss": "other"}, {"difference": 0.0}])
-def test_invalid_arguments_raise(network, arguments):
-    with pytest.raises(ValueError, match=next(iter(arguments))):
-        build("input_gradient", network(), **arguments)

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import tiny_network, tiny_source
-from tests.methods.test_methods import build
+from tests.methods.common import build
 from tf_robust import data, metrics, models
 from tf_robust.methods.instdis import split_tiles
 
@@ -112,19 +112,3 @@ def test_a_single_view_is_monitored_with_the_image():
         method.classifier(images / np.float32(255))["embedding"] for images in (source.images, source.images[:, :, ::-1])
     )
     assert monitored["alignment"] == pytest.approx(metrics.alignment(embeddings, mirrored), rel=1e-4)
-
-
-def test_invalid_arguments_raise():
-    for options, message in (
-        ({"temperature": 0.0}, "temperature > 0"),
-        ({"momentum": 1.0}, r"momentum in \[0, 1\)"),
-        ({"negatives": 0}, "negatives >= 1"),
-        ({"examples": 0}, "at least one row"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            instdis(**options)
-    with pytest.raises(ValueError, match=r"weight in \[0, 1\]"):
-        instdis("pirl", weight=2.0)
-    for name, views in (("instdis", ("clean", "clean")), ("pirl", ("clean",))):
-        with pytest.raises(ValueError, match="Expected (one view|two views)"):
-            instdis(name).check_views(views)

@@ -6,8 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import sweep
-from tests.methods.test_keras_fit import ON_IMAGES_AND_LABELS
-from tests.methods.users_models import X, Y, assert_equal, batches, cheap_views, fitted, functional, quick_options
+from tests.methods.users_models import ON_IMAGES_AND_LABELS, X, Y, assert_equal, batches, cheap_views, fitted, functional, quick_options
 from tf_robust import methods
 
 callbacks, optimizers = keras.callbacks, keras.optimizers
@@ -111,9 +110,8 @@ def with_one_output(activation):
     return keras.Model(model.inputs, keras.layers.Dense(1, activation=activation)(model.layers[-2].output))
 
 
-@pytest.mark.parametrize("activation", ["sigmoid", None])
 @pytest.mark.parametrize(
-    "labels", [Y % 2, np.float32(Y % 2)[:, None], SOFT[:, :1]], ids=["indices [N]", "floats [N, 1]", "probabilities [N, 1]"]
+    "activation, labels", [("sigmoid", Y % 2), (None, np.float32(Y % 2)[:, None]), ("sigmoid", SOFT[:, :1]), (None, SOFT[:, :1])]
 )
 def test_models_with_one_output(activation, labels):
     """Weights, loss, metrics and their validation are those of Keras' binary cross-entropy."""
@@ -247,7 +245,7 @@ def test_every_method_trains_in_mixed_precision(name, policy):
     assert any(np.abs(a - b).max() > 0 for a, b in zip(start, method.classifier.get_weights()))
 
 
-@pytest.mark.parametrize("name", sweep(ON_IMAGES_AND_LABELS, quick=("noisymix", "adversarial")))
+@pytest.mark.parametrize("name", sweep(ON_IMAGES_AND_LABELS, quick=("noisymix",)))
 def test_one_hot_labels_train_as_class_indices(name):
     one_hot = batches().map(lambda x, y: (x, tf.one_hot(y, 3)))
     options = quick_options(name)

@@ -7,7 +7,7 @@ import scipy.special
 import tensorflow as tf
 
 from tests.conftest import tiny_network
-from tests.methods.test_methods import OPTIONS, batches
+from tests.methods.common import OPTIONS, batches
 from tf_robust import data, losses, methods
 
 RANDOM = np.random.RandomState(0)

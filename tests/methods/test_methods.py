@@ -6,85 +6,17 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import sweep
+from tests.methods.common import batches, build, views, weights
 from tf_robust import data, losses, methods
 from tf_robust.data.augment import clean
 from tf_robust.methods.further_views import AuxiliaryTermMethod
-from tf_robust.saved_models import export, loading
-from tf_robust.training import checkpoints, distribution, loop
+from tf_robust.training import distribution, loop
 
-OPTIONS = {"fcl": {"k": 20}, "moco": {"queue": 30}, "instdis": {"examples": 48}, "pirl": {"examples": 48}}
-DETERMINISTIC = (
-    "cross_entropy",
-    "augmix",
-    "input_gradient",
-    "sam",
-    "asam",
-    "simclr",
-    "instdis",
-    "linear_probe",
-    "finetune",
-    "l2_sp",
-    "similarity",
-)
-VIEWS = {"noisymix": 3, "augmix": 3, "augmax": 5, "simclr": 2, "moco": 2, "pirl": 2}  # of those that want several
-EXPORTED = {method.__mro__[1]: name for name, method in reversed(methods.METHODS.items())}.values()  # one of each kind
 AUXILIARY = [name for name, method in methods.METHODS.items() if issubclass(method, AuxiliaryTermMethod)]
-
-
-def brighter(images, seed):
-    return tf.minimum(images + 0.2 * tf.random.stateless_uniform(tf.shape(images), seed), 1.0)
-
-
-def views(name):
-    return (clean, *[brighter] * (VIEWS.get(name, 1) - 1))
 
 
 def in_float64(view):
     return lambda images, seed: tf.cast(view(images, seed), tf.float64)
-
-
-def build(name, network, jit_compile=False, **options):
-    method = methods.METHODS[name](network, **{**OPTIONS.get(name, {}), **options})
-    method.compile(optimizer=keras.optimizers.SGD(0.1, momentum=0.9), jit_compile=jit_compile)
-    method.optimizer.build(method.trainable_variables)
-    return method
-
-
-PIPELINES = {}  # arguments -> (iterator, the batches that it has made)
-
-
-def batches(source, count, batch_size=12, seed=0, name=None):
-    """Returns an iterator over the first batches of a pipeline, which depend on its arguments alone: each is made once for all tests."""
-    number = len(views(name))
-    key = (source.images.tobytes(), source.images.shape, source.labels.tobytes(), batch_size, seed, number)
-    if key not in PIPELINES:
-        PIPELINES[key] = iter(data.training_batches(source, batch_size, seed=seed, views=views(name))), []
-    iterator, made = PIPELINES[key]
-    while len(made) < count:
-        made.append(next(iterator))
-    return iter(made[:count])
-
-
-def weights(method):
-    return [v.numpy() for v in method.classifier.variables]
-
-
-@pytest.mark.parametrize("name", methods.METHODS)
-def test_it_trains_restores_and_exports(name, network, source, tmp_path):
-    method = build(name, network())
-    loop.fit(method, source(), epochs=1, batch_size=12, views=views(name))
-    logs = {term: float(value) for term, value in method.get_metrics_result().items()}
-    assert set(logs) == {"total", "accuracy", *method.term_names} and np.isfinite(list(logs.values())).all()
-    assert logs["total"] == pytest.approx(sum(logs[t] for t in method.term_names), rel=1e-5)
-    checkpoints.save(method, str(tmp_path / "c"), 2)
-    fresh = build(name, network(seed=1))
-    assert checkpoints.restore(fresh, str(tmp_path / "c"))[0] == 2
-    for a, b in zip(weights(method), weights(fresh)):
-        np.testing.assert_array_equal(a, b)
-    if name in EXPORTED:
-        images = next(batches(source(), 1)).views[0]
-        export.export(fresh.classifier, str(tmp_path / "m"), {})
-        np.testing.assert_allclose(loading.load_classifier(str(tmp_path / "m"))(images), fresh.classifier(images)["logits"], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", sweep(["cross_entropy", "noisymix"], quick=("cross_entropy",)))
@@ -104,22 +36,6 @@ def test_before_the_start_it_is_plain_cross_entropy(name, network, source):
         late.train_step(batch)
         same = all(np.array_equal(a, b) for a, b in zip(weights(plain), weights(late)))
         assert same == (step < 2)
-
-
-@pytest.mark.parametrize("name", methods.METHODS)
-def test_randomness_is_a_function_of_seed_and_step(name, network, source):
-    def trained(seed):
-        method = build(name, network(), seed=seed)
-        for batch in batches(source(), 2, name=name):
-            method.train_step(batch)
-        return weights(method)
-
-    first = trained(1)
-    for a, b in zip(first, trained(1)):
-        np.testing.assert_array_equal(a, b)
-    if name not in DETERMINISTIC:
-        differs = any(not np.array_equal(a, b) for a, b in zip(first, trained(2)))
-        assert differs, f"{name} is the same for every seed. If it draws nothing, add it to DETERMINISTIC in this file"
 
 
 @pytest.mark.parametrize("name", AUXILIARY)
@@ -210,8 +126,7 @@ def test_ramp_rises_linearly_from_the_start(network):
     assert [float(method.ramp(s)) for s in (0, 22, 23, 24, 26, 27, 90)] == [0, 0, 0.125, 0.25, 0.5, 0.5, 0.5]
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("by_keras", [False, True])
+@pytest.mark.parametrize("by_keras, jit_compile", [(True, False), (False, False), (False, True)])
 def test_a_second_training_has_its_own_schedule(by_keras, jit_compile, network, source):
     """The term would start after two epochs of one each: it stays 0, though the first training's start, at step 2, is passed."""
 
@@ -319,36 +234,6 @@ def test_fcl_options_change_the_result(network, source):
     base = after()
     for options in ({"form": "margin"}, {"selection": "random"}, {"clip": True}, {"batch_norm": "own"}, {"batch_norm": "joint"}):
         assert any(not np.array_equal(a, b) for a, b in zip(base, after(**options))), options
-
-
-@pytest.mark.parametrize(
-    "name, options, message",
-    [
-        ("fcl", {"k": 257}, "k in 1..256"),
-        ("fcl", {"k": -1}, "k in 1..256"),
-        ("fcl", {"sigma": 0.0}, "sigma > 0"),
-        ("fcl", {"temperature": -1.0}, "temperature > 0"),
-        ("fcl", {"form": "hinge"}, "form"),
-        ("fcl", {"reduction": "max"}, "reduction"),
-        ("fcl", {"start_step": -1}, "start_step >= 0"),
-        ("gaussian", {"sigma": -0.1}, "sigma > 0"),
-        ("contrastive_gaussian", {"temperature": 0.0}, "temperature > 0"),
-        ("cross_entropy", {"weight_decay": -1.0}, "weight_decay >= 0"),
-        ("noisymix", {"alpha": 0.0}, "alpha > 0"),
-        ("noisymix", {"additive_noise": -0.1}, "additive_noise and multiplicative_noise >= 0"),
-        ("noisymix", {"additive_noise": 0.0, "multiplicative_noise": 0.0}, "one of them > 0"),
-        ("noisymix", {"sparsity": 1.0}, "sparsity in"),
-        ("noisymix", {"noise": "loud"}, "Expected noise"),
-        ("noisymix", {"stages": (0, 2)}, "stages in 0..1, which tiny has"),
-        ("noisymix", {"stages": (1, 1)}, "each once"),
-        ("noisymix", {"jsd_weight": -1.0}, "jsd_weight >= 0"),
-        ("cutmix", {"alpha": -1.0}, "alpha > 0"),
-        ("cutmix", {"probability": 0.0}, "probability in"),
-    ],
-)
-def test_invalid_arguments_raise(name, options, message, network):
-    with pytest.raises(ValueError, match=message):
-        build(name, network(), **options)
 
 
 def test_overlapping_perturbations_warn(network):

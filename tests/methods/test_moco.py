@@ -8,12 +8,12 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import tiny_network, tiny_source
-from tests.methods.test_methods import batches, build
+from tests.methods.common import batches, build
 from tests.methods.users_models import cheap_views
 from tf_robust import data
 from tf_robust.data.augment import clean
 from tf_robust.methods import mixing
-from tf_robust.training import checkpoints, loop
+from tf_robust.training import loop
 
 SHAPE = (8, 8, 1)
 
@@ -117,18 +117,6 @@ def test_a_smaller_last_batch_must_be_divisible_into_groups_too():
         method.fit(np.zeros((22, 16, 16, 1), np.float32), np.zeros(22, np.int64), batch_size=8)
 
 
-def test_a_resumed_training_continues_the_queue(tmp_path):
-    def fit(**options):
-        method = build("moco", tiny_network(), queue=10, projection_width=5)
-        loop.fit(method, tiny_source(12), epochs=4, batch_size=4, views=(clean, mirrored), **options)
-        return method
-
-    with pytest.raises(loop.Interrupted):
-        fit(checkpoint_folder=str(tmp_path), stop_after=4)
-    for a, b in zip(fit().variables, fit(checkpoint_folder=str(tmp_path)).variables, strict=True):
-        np.testing.assert_array_equal(a.numpy(), b.numpy())
-
-
 @pytest.mark.slow
 def test_two_devices_with_unequal_parts_of_a_batch_fill_one_queue(two_replicas):
     """The keys of devices with 2 and 1 images, in their order."""
@@ -203,17 +191,6 @@ def test_groups_have_statistics_of_their_own_and_keys_are_shuffled():
         method.check_batch(5)
 
 
-def test_checkpoints_hold_queue_and_key_encoder(tmp_path):
-    method = moco()
-    for step in range(2):
-        method.train_step(batch_of(step=step))
-    checkpoints.save(method, str(tmp_path), 2)
-    fresh = build("moco", tiny_network(SHAPE, seed=1), queue=10, projection_width=5, seed=1)
-    checkpoints.restore(fresh, str(tmp_path))
-    for a, b in zip((method.memory, *method.key_encoder.variables), (fresh.memory, *fresh.key_encoder.variables)):
-        np.testing.assert_array_equal(a.numpy(), b.numpy())
-
-
 def test_it_learns_what_tells_images_apart():
     method = build("moco", tiny_network(), queue=24, momentum=0.9)
     method.optimizer.learning_rate = 0.03
@@ -224,18 +201,3 @@ def test_it_learns_what_tells_images_apart():
         views = tuple(view + noise.normal(0, 0.02, view.shape).astype(np.float32) for view in batch.views)
         logs = step(batch._replace(views=views))
     assert float(logs["accuracy"]) > 0.9 and float(logs["contrastive"]) < 0.6 * np.log(25), logs
-
-
-def test_what_makes_no_sense_is_refused():
-    for options, message in (
-        ({"temperature": 0.0}, "temperature > 0"),
-        ({"momentum": 1.0}, r"momentum in \[0, 1\)"),
-        ({"queue": 0}, "at least one row"),
-        ({"batch_norm_groups": 0}, "batch_norm_groups >= 1"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            moco(**options)
-    with pytest.raises(ValueError, match="moco_queue of at least the batch, 4"):
-        moco(queue=3).check_batch(4)
-    with pytest.raises(ValueError, match="Expected two views"):
-        moco().check_views(("moco_v2",))

@@ -147,15 +147,6 @@ def test_lam_is_beta_distributed(alpha):
     assert scipy.stats.kstest(lams, "beta", (alpha, alpha)).pvalue > 1e-3
 
 
-def test_unsuitable_views_raise(network):
-    build(network).check_views(("clean", "augmix", "augmix"))
-    build(network, jsd_weight=0.0).check_views(("augmix",))
-    with pytest.raises(ValueError, match="at least 2 views, such as clean,augmix,augmix"):
-        build(network).check_views(("clean",))
-    with pytest.raises(ValueError, match="Expected one view"):
-        build(network, jsd_weight=0.0).check_views(("clean", "augmix"))
-
-
 def test_labels_that_are_neither_indices_nor_probabilities_raise(network, batch):
     wrong = data.Batch(batch.views, tf.cast(batch.labels, tf.float32), batch.step)
     with pytest.raises(ValueError, match="class indices, int"):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.methods.test_methods import batches
+from tests.methods.common import batches
 from tf_robust.methods import puzzlemix
 
 SEED = tf.constant([3, 4], tf.int64)
@@ -84,16 +84,3 @@ def test_a_step_with_noise_is_finite_and_differs_from_one_without(network, sourc
 
     np.testing.assert_array_equal(trained(1.0), trained(1.0))
     assert (trained(0.0) != trained(1.0)).any()
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"adversarial_probability": 1.1}, r"adversarial_probability in \[0, 1\]. Received: 1.1"),
-        ({"adversarial_radius": -0.1}, r"adversarial_radius in \[0, 1\]"),
-        ({"adversarial_radius": 10.0}, r"adversarial_radius in \[0, 1\]. Received: 10"),
-    ],
-)
-def test_invalid_arguments_raise(options, message, network):
-    with pytest.raises(ValueError, match=message):
-        build(network(), **options)

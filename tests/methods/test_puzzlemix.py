@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.methods.test_methods import batches
+from tests.methods.common import batches
 from tf_robust.methods import mixing, puzzlemix
-from tf_robust.utils.hyperparameters import parameters
 
 
 def build(network, **options):
@@ -114,32 +113,6 @@ def test_graph_and_eager_steps_are_equal(network, source):
     np.testing.assert_allclose(*trained, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"alpha": 0.0}, "alpha > 0"),
-        ({"labels": 1}, "labels >= 2"),
-        ({"beta": -1.0}, "beta >= 0"),
-        ({"gamma": -0.5}, "gamma >= 0"),
-        ({"eta": float("nan")}, "eta >= 0"),
-        ({"neighbourhood": 0}, "neighbourhood >= 1"),
-        ({"transport_size": -1}, "transport_size >= 0"),
-        ({"transport_epsilon": -0.1}, "transport_epsilon >= 0"),
-        ({"loss": "hinge"}, "hinge"),
-        ({"block_counts": ()}, "block_counts of at least 2"),
-        ({"block_counts": (4, 1)}, "at least 2"),
-        ({"block_counts": (3, 5)}, "sides, 16 and 16"),
-    ],
-)
-def test_invalid_arguments_raise(options, message, network):
-    with pytest.raises(ValueError, match=message):
-        build(network(), **options)
-
-
 def test_block_counts_that_do_not_divide_are_dropped():
     assert puzzlemix.fitting_block_counts((2, 4, 8, 16), (28, 28)) == (2, 4)
     assert puzzlemix.fitting_block_counts((2, 4, 8, 16), (16, 24)) == (2, 4, 8)
-
-
-def test_every_hyperparameter_is_documented():
-    assert all(parameter.help for parameter in parameters(puzzlemix.PuzzleMix).values())

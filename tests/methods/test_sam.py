@@ -7,7 +7,7 @@ import scipy.special
 import tensorflow as tf
 
 from tests.conftest import sweep
-from tests.methods.test_methods import batches, build, views
+from tests.methods.common import batches, build, views
 from tf_robust import data, methods
 
 RANDOM = np.random.RandomState(0)
@@ -97,9 +97,3 @@ def test_gradients_at_shifted_weights_are_those_of_a_model_with_these_weights(na
 def test_a_gradient_of_zero_has_no_perturbation():
     zeros = methods.SAM(linear()).perturbation([tf.zeros([9, 4]), tf.zeros([4])])
     assert all(np.array_equal(one, np.zeros(one.shape)) for one in zeros)
-
-
-@pytest.mark.parametrize("options", [{"radius": 0.0}, {"radius": float("nan")}, {"offset": -1.0}])
-def test_invalid_options(options):
-    with pytest.raises(ValueError, match=f"Expected {next(iter(options))} > 0"):
-        methods.ASAM(linear(), **options)

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import tiny_network, tiny_source
-from tests.methods.test_methods import batches, build
+from tests.methods.common import batches, build
 from tests.methods.users_models import functional
 from tf_robust import data, methods, metrics, models
 from tf_robust.data import augment
@@ -197,23 +197,6 @@ def test_it_learns_to_discriminate_images():
         views = tuple(view + noise.normal(0, 0.02, view.shape).astype(np.float32) for view in batch.views)
         logs = step(batch._replace(views=views))
     assert float(logs["accuracy"]) > 0.8 and float(logs["contrastive"]) < 0.4 * np.log(23), logs
-
-
-def test_invalid_arguments_raise():
-    for options, message in (
-        ({"temperature": 0.0}, "temperature > 0"),
-        ({"gradient_weight": -1.0}, "gradient_weight >= 0"),
-        ({"layer_weights": (1.0, 2.0)}, "1 layer_weights"),
-        ({"layer_weights": (-1.0,)}, "layer weights >= 0"),
-        ({"layer_gradient_weights": (1.0,)}, "as many"),
-        ({"projection_layers": -1}, "projection_layers >= 0"),
-        ({"gradient_weight": 1.0, "layer_weights": (1.0,), "layer_gradient_weights": (1.0,)}, "Received: both"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            build("simclr", tiny_network(SHAPE), **options)
-    for views in (("simclr",), ("clean", "simclr", "simclr")):
-        with pytest.raises(ValueError, match="Expected two views"):
-            build("simclr", tiny_network(SHAPE)).check_views(views)
 
 
 def test_monitors_use_a_balanced_subset_of_large_sets(monkeypatch):

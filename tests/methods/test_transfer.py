@@ -8,7 +8,7 @@ import scipy.special
 import tensorflow as tf
 
 from tests.conftest import tiny_network, tiny_source
-from tests.methods.test_methods import batches, build, weights
+from tests.methods.common import batches, build, weights
 from tests.methods.users_models import functional
 from tf_robust import losses, methods, models
 from tf_robust.models import heads
@@ -283,16 +283,3 @@ def test_l2_sp_of_a_frozen_head_is_the_distance_of_the_encoder():
     batch = next(batches(tiny_source(), 1))
     terms, _ = method.loss_terms(batch, training=True)
     np.testing.assert_allclose(terms["l2_sp"], 0.25 * sum(np.prod(v.shape) for v in model.trainable_variables), rtol=1e-5)
-
-
-def test_invalid_arguments_raise():
-    for name, options, message in (
-        ("finetune", {"frozen_stages": 2}, "frozen_stages in 0..1"),
-        ("finetune", {"head_width": -1}, "head_width"),
-        ("l2_sp", {"alpha": -1.0}, "alpha >= 0"),
-        ("similarity", {"weight": -1.0}, "weight >= 0"),
-        ("similarity", {"form": "cosine"}, "form"),
-        ("linear_probe", {"solver": "adam"}, "solver"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            build(name, tiny_network(), **options)

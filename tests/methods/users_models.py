@@ -7,11 +7,12 @@ import numpy as np
 import tensorflow as tf
 
 from tests.conftest import tiny_source
-from tests.methods.test_methods import OPTIONS
+from tests.methods.common import OPTIONS
 from tf_robust import data, methods
 
 SOURCE = tiny_source(48)
 X, Y = SOURCE.images.astype(np.float32) / 255, SOURCE.labels.astype(np.int64)
+ON_IMAGES_AND_LABELS = [name for name, method in methods.METHODS.items() if not method.needs_positions]
 
 
 def functional(activation=None, scale=False, regularizer=None):
@@ -96,6 +97,11 @@ def fitted(method, dataset=None, optimizer="sgd", compile_options=(), eager=Fals
     method.compile(optimizer, **{"run_eagerly": eager, **dict(compile_options)})
     history = method.fit(batches() if dataset is None else dataset, verbose=0, **options).history
     return history
+
+
+def fit_of(method, x=X, y=Y, jit_compile=False):
+    method.compile("sgd", jit_compile=jit_compile)
+    method.fit(x, y, verbose=0)
 
 
 def weights(model):

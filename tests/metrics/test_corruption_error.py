@@ -8,47 +8,14 @@ from tf_robust import metrics
 RANDOM = np.random.RandomState(0)
 ALEXNET = metrics.reference_table("alexnet_imagenet_c")
 OWN = {name: ALEXNET["errors"][name] for name in metrics.BENCHMARK}
-PUBLISHED_MEANS = [
-    0.886428,
-    0.894468,
-    0.922640,
-    0.819880,
-    0.826268,
-    0.785948,
-    0.798360,
-    0.866816,
-    0.826572,
-    0.819324,
-    0.564592,
-    0.853204,
-    0.646056,
-    0.717840,
-    0.606500,
-    0.845388,
-    0.787108,
-    0.717512,
-    0.658248,
-]  # of the source
+PUBLISHED_MEANS = """0.886428 0.894468 0.922640 0.819880 0.826268 0.785948 0.798360 0.866816 0.826572 0.819324
+    0.564592 0.853204 0.646056 0.717840 0.606500 0.845388 0.787108 0.717512 0.658248"""  # of the source
+NAMES = """gaussian_noise shot_noise impulse_noise defocus_blur glass_blur motion_blur zoom_blur snow frost fog brightness contrast
+    elastic_transform pixelate jpeg_compression"""
 
 
 def test_names_equal_the_papers_tables():
-    assert metrics.BENCHMARK == (
-        "gaussian_noise",
-        "shot_noise",
-        "impulse_noise",
-        "defocus_blur",
-        "glass_blur",
-        "motion_blur",
-        "zoom_blur",
-        "snow",
-        "frost",
-        "fog",
-        "brightness",
-        "contrast",
-        "elastic_transform",
-        "pixelate",
-        "jpeg_compression",
-    )
+    assert metrics.BENCHMARK == tuple(NAMES.split())
     assert metrics.EXTRA == ("speckle_noise", "gaussian_blur", "spatter", "saturate")
     assert [(name, len(members)) for name, members in metrics.GROUPS.items()] == [("noise", 3), ("blur", 4), ("weather", 4), ("digital", 4)]
 
@@ -60,7 +27,7 @@ def test_alexnets_own_errors_are_100_percent():
 
 def test_the_table_has_the_published_means():
     assert tuple(ALEXNET["errors"]) == metrics.BENCHMARK + metrics.EXTRA and ALEXNET["verified"] is True
-    np.testing.assert_allclose([np.mean(row) for row in ALEXNET["errors"].values()], PUBLISHED_MEANS, rtol=1e-9)
+    np.testing.assert_allclose([np.mean(row) for row in ALEXNET["errors"].values()], np.array(PUBLISHED_MEANS.split(), float), rtol=1e-9)
 
 
 def test_mean_corruption_error_equals_sums():
@@ -76,44 +43,38 @@ def test_custom_reference():
     errors = {name: [0.1, 0.2, 0.3, 0.4, 0.5] for name in OWN}
     assert metrics.mean_corruption_error(errors, reference=table) == pytest.approx(60)
     assert metrics.relative_mean_corruption_error(errors, 0.2, reference=table) == pytest.approx(25)
-    with pytest.raises(ValueError, match="with source, verified, errors. Missing: \\['errors', 'verified'\\]"):
-        metrics.mean_corruption_error(errors, reference={"source": "us"})
-    with pytest.raises(ValueError, match="positive reference for 'gaussian_noise'. Received: 0"):
-        metrics.relative_mean_corruption_error(errors, 0.2, reference={**table, "clean_error": 0.5})
-    with pytest.raises(ValueError, match="with clean_error"):
-        metrics.relative_mean_corruption_error(errors, 0.2, reference={name: table[name] for name in ("source", "verified", "errors")})
-    with pytest.raises(ValueError, match="reference errors of exactly .* missing: \\['fog'\\]"):
-        short = {name: row for name, row in table["errors"].items() if name != "fog"}
-        metrics.mean_corruption_error(errors, reference={**table, "errors": short})
+    short = {name: row for name, row in table["errors"].items() if name != "fog"}
+    for bad, message in (
+        ({"source": "us"}, "errors"),
+        ({**table, "clean_error": 0.5}, "gaussian_noise"),
+        ({name: table[name] for name in ("source", "verified", "errors")}, "clean_error"),
+        ({**table, "errors": short}, "fog"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            metrics.relative_mean_corruption_error(errors, 0.2, reference=bad)
 
 
 def relative(errors, reference="alexnet"):
     return metrics.relative_mean_corruption_error(errors, 0.4, reference)
 
 
-@pytest.mark.parametrize("metric", [metrics.mean_corruption_error, relative])
-def test_bad_errors_are_named(metric):
+def test_bad_errors_are_named():
     without = {name: row for name, row in OWN.items() if name != "fog"}
     for errors, message in [
-        (without, r"exactly these 15: .* Received: 14; missing: \['fog'\], not among them: \[\]"),
-        ({**OWN, "spatter": [0.5] * 5}, r"Received: 16; missing: \[\], not among them: \['spatter'\]"),
-        ({**without, "mist": [0.5] * 5}, r"missing: \['fog'\], not among them: \['mist'\]"),
-        ({**OWN, "fog": [0.5] * 4}, r"errors of 'fog' for 5 severities. Received shape: \(4,\)"),
-        ({**OWN, "fog": 0.5}, r"Received shape: \(\)"),
-        ({**OWN, "fog": [[0.5] * 5]}, r"Received shape: \(1, 5\)"),
-        ({**OWN, "fog": [50.0] * 5}, r"errors of 'fog' in \[0, 1\]. Received: values in \[50, 50\]"),
-        ({**OWN, "fog": [0.5, np.nan, 0.5, 0.5, 0.5]}, "finite errors of 'fog'"),
+        (without, "fog"),
+        ({**OWN, "spatter": [0.5] * 5}, "spatter"),
+        ({**without, "mist": [0.5] * 5}, "fog.*mist"),
+        *(({**OWN, "fog": row}, "fog") for row in ([0.5] * 4, 0.5, [[0.5] * 5], [50.0] * 5, [0.5, np.nan, 0.5, 0.5, 0.5])),
     ]:
-        with pytest.raises(ValueError, match=message):
-            metric(errors)
-    with pytest.raises(ValueError, match="Unknown reference for imagenet_c: 'alexnt'. Did you mean 'alexnet'?"):
-        metric(OWN, reference="alexnt")
-    with pytest.raises(ValueError, match="Received: None. .* CIFAR .* report the mean error over the 15 corruptions"):
-        metric(OWN, reference=None)
-
-
-def test_a_clean_error_is_a_fraction():
-    with pytest.raises(ValueError, match=r"clean_error in \[0, 1\]. Received: values in \[23.9, 23.9\]"):
+        for metric in (metrics.mean_corruption_error, relative):
+            with pytest.raises(ValueError, match=message):
+                metric(errors)
+    for metric in (metrics.mean_corruption_error, relative):
+        with pytest.raises(ValueError, match="alexnt"):
+            metric(OWN, reference="alexnt")
+        with pytest.raises(ValueError, match="CIFAR"):
+            metric(OWN, reference=None)
+    with pytest.raises(ValueError, match="clean_error"):
         metrics.relative_mean_corruption_error(OWN, 23.9)
 
 
@@ -136,28 +97,25 @@ def test_corruption_means_by_hand():
     assert list(metrics.corruption_means(accuracies)) == list(expected)
 
 
-@pytest.mark.parametrize(
-    "missing, lost_means",
-    [
+def test_a_mean_needs_all_its_corruptions():
+    complete = metrics.corruption_means(ALEXNET["errors"])
+    for missing, lost_means in (
         ("fog", {"mean15", "mean19", "mean_without_noise", "mean16", "weather"}),
         ("shot_noise", {"mean15", "mean19", "mean16", "noise"}),
         ("speckle_noise", {"mean19", "mean16"}),
         ("spatter", {"mean19"}),
-    ],
-)
-def test_a_mean_needs_all_its_corruptions(missing, lost_means):
-    accuracies = {name: row for name, row in ALEXNET["errors"].items() if name != missing}
-    complete = metrics.corruption_means(ALEXNET["errors"])
-    assert metrics.corruption_means(accuracies) == {name: mean for name, mean in complete.items() if name not in lost_means}
+    ):
+        accuracies = {name: row for name, row in ALEXNET["errors"].items() if name != missing}
+        assert metrics.corruption_means(accuracies) == {name: mean for name, mean in complete.items() if name not in lost_means}
 
 
 def test_bad_accuracies_are_named():
     assert metrics.corruption_means({"fog": [0.5] * 5}) == {}
-    for accuracies, message in [
-        ({}, "at least one corruption"),
-        ({"mist": [0.5] * 5}, "Unknown corruption: 'mist'"),
-        ({"fog": [0.5] * 3}, r"accuracies of 'fog' for 5 severities. Received shape: \(3,\)"),
-        ({"fog": [95.0] * 5}, r"accuracies of 'fog' in \[0, 1\]"),
-    ]:
+    for accuracies, message in (
+        ({}, "at least one"),
+        ({"mist": [0.5] * 5}, "mist"),
+        ({"fog": [0.5] * 3}, "fog"),
+        ({"fog": [95.0] * 5}, "fog"),
+    ):
         with pytest.raises(ValueError, match=message):
             metrics.corruption_means(accuracies)

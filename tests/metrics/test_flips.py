@@ -23,10 +23,10 @@ def flips_by_loop(predictions, noise, stride):
     return sum(shares) / len(shares)
 
 
-@pytest.mark.parametrize("noise, stride", [(False, 1), (False, 2), (False, 3), (False, 30), (True, 1)])
-def test_flip_probability_equals_a_loop_over_frames(noise, stride):
-    expected = flips_by_loop(CLASSES, noise, stride)
-    assert metrics.flip_probability(CLASSES, noise=noise, stride=stride) == pytest.approx(expected, rel=1e-12)
+def test_flip_probability_equals_a_loop_over_frames():
+    for noise, stride in ((False, 1), (False, 2), (False, 3), (False, 30), (True, 1)):
+        expected = flips_by_loop(CLASSES, noise, stride)
+        assert metrics.flip_probability(CLASSES, noise=noise, stride=stride) == pytest.approx(expected, rel=1e-12)
 
 
 def test_flip_probability_by_hand():
@@ -37,22 +37,19 @@ def test_flip_probability_by_hand():
     assert metrics.flip_probability([[5, 5, 5]]) == 0.0 and metrics.flip_probability([[0, 1, 0]]) == 1.0
 
 
-@pytest.mark.parametrize(
-    "predictions, options, message",
-    [
-        ([1, 2, 3], {}, r"\[sequences, frames\], .* Received shape: \(3,\)"),
-        ([[1], [2]], {}, r"frames > stride = 1. Received shape: \(2, 1\)"),
-        ([[1, 2]], {"stride": 2}, r"frames > stride = 2. Received shape: \(1, 2\)"),
-        (np.zeros((0, 5), int), {}, r"Received shape: \(0, 5\)"),
-        (np.zeros((2, 5, 10), int), {}, r"Received shape: \(2, 5, 10\)"),
-        ([[0.1, 0.2]], {}, "int predictions, classes and not scores. Received dtype: float64"),
-        ([[1, 2, 3]], {"stride": 0}, "stride as an integer >= 1. Received: 0"),
-        ([[1, 2, 3]], {"stride": 2, "noise": True}, "stride=1 with noise=True. Received: 2"),
-    ],
-)
-def test_bad_predictions_are_named(predictions, options, message):
-    with pytest.raises(ValueError, match=message):
-        metrics.flip_probability(predictions, **options)
+def test_bad_predictions_are_named():
+    for predictions, options, message in (
+        ([1, 2, 3], {}, r"\(3,\)"),
+        ([[1], [2]], {}, r"\(2, 1\)"),
+        ([[1, 2]], {"stride": 2}, "stride = 2"),
+        (np.zeros((0, 5), int), {}, r"\(0, 5\)"),
+        (np.zeros((2, 5, 10), int), {}, r"\(2, 5, 10\)"),
+        ([[0.1, 0.2]], {}, "float64"),
+        ([[1, 2, 3]], {"stride": 0}, "stride"),
+        ([[1, 2, 3]], {"stride": 2, "noise": True}, "stride=1 with noise"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            metrics.flip_probability(predictions, **options)
 
 
 ALEXNET_P = metrics.reference_table("alexnet_imagenet_p")
@@ -60,18 +57,8 @@ TEN = {name: 0.01 * i for i, name in enumerate(metrics.PERTURBATIONS, start=1)}
 
 
 def test_names_of_perturbations():
-    assert metrics.PERTURBATIONS == (
-        "gaussian_noise",
-        "shot_noise",
-        "motion_blur",
-        "zoom_blur",
-        "snow",
-        "brightness",
-        "translate",
-        "rotate",
-        "tilt",
-        "scale",
-    )
+    names = "gaussian_noise shot_noise motion_blur zoom_blur snow brightness translate rotate tilt scale"
+    assert metrics.PERTURBATIONS == tuple(names.split())
     assert set(metrics.CIFAR_PERTURBATIONS) ^ set(metrics.PERTURBATIONS) == {"snow", "spatter"}
     assert len(metrics.CIFAR_PERTURBATIONS) == 10
 
@@ -117,41 +104,22 @@ def test_mean_flip_probability():
 
 def test_bad_flips_are_named():
     cifar = {"spatter" if name == "snow" else name: p for name, p in TEN.items()}
-    with pytest.raises(ValueError, match=r"missing: \['snow'\], not among them: \['spatter'\]"):
-        metrics.mean_flip_rate(cifar)
-    for bad, message in [
-        (12.0, r"flip probability of 'tilt' in \[0, 1\]. Received: values in \[12, 12\]"),
-        (np.nan, "finite flip probability of 'tilt'"),
-        ([0.1], r"one flip probability of 'tilt'. Received shape: \(1,\)"),
-    ]:
-        for metric in (metrics.mean_flip_rate, metrics.mean_flip_probability):
-            with pytest.raises(ValueError, match=message):
-                metric({**TEN, "tilt": bad})
-        with pytest.raises(ValueError, match=message):
-            metrics.flip_rate(bad, "tilt")
-    with pytest.raises(ValueError, match="Unknown perturbation of the reference: 'tlt'. Did you mean 'tilt'"):
-        metrics.flip_rate(0.1, "tlt")
     short = {"source": "us", "verified": True, "flip_probabilities": {"snow": 0.1}}
-    with pytest.raises(ValueError, match="Expected reference flip probabilities of .* Missing: \\['brightness'"):
-        metrics.mean_flip_rate(TEN, reference=short)
-    with pytest.raises(ValueError, match=r"flip probability of 'snow' in \[0, 1\]. Received: values in \[11.93"):
-        metrics.flip_rate(0.1, "snow", reference={**short, "flip_probabilities": {"snow": 11.93}})
-    with pytest.raises(ValueError, match=r"flip probability of 'snow' in \[0, 1\]. Received: values in \[11.93"):
-        metrics.mean_flip_rate(TEN, reference={**short, "flip_probabilities": {**TEN, "snow": 11.93}})
-
-
-def tilt_rate(probabilities, reference):
-    return metrics.flip_rate(probabilities["tilt"], "tilt", reference)
-
-
-@pytest.mark.parametrize("metric", [metrics.mean_flip_rate, tilt_rate])
-def test_a_flip_rate_needs_a_reference(metric):
-    with pytest.raises(ValueError, match="CIFAR .* report the mean flip probability"):
-        metric(TEN, reference=None)
-    with pytest.raises(ValueError, match="Unknown reference for imagenet_p: 'resnet'. .*Known: alexnet"):
-        metric(TEN, reference="resnet")
-
-
-def test_an_unknown_table_is_named():
-    with pytest.raises(ValueError, match="Unknown reference table: 'alexnet_imagenet'. Did you mean 'alexnet_im"):
-        metrics.reference_table("alexnet_imagenet")
+    percent = {**short, "flip_probabilities": {**TEN, "snow": 11.93}}
+    for call, message in (
+        (lambda: metrics.mean_flip_rate(cifar), "snow.*spatter"),
+        *((lambda bad=bad: metrics.mean_flip_rate({**TEN, "tilt": bad}), "tilt") for bad in (12.0, np.nan, [0.1])),
+        *((lambda bad=bad: metrics.mean_flip_probability({**TEN, "tilt": bad}), "tilt") for bad in (12.0, np.nan, [0.1])),
+        *((lambda bad=bad: metrics.flip_rate(bad, "tilt"), "tilt") for bad in (12.0, np.nan, [0.1])),
+        (lambda: metrics.flip_rate(0.1, "tlt"), "Did you mean 'tilt'"),
+        (lambda: metrics.mean_flip_rate(TEN, reference=short), "brightness"),
+        (lambda: metrics.flip_rate(0.1, "snow", reference=percent), "snow.*11.93"),
+        (lambda: metrics.mean_flip_rate(TEN, reference=percent), "snow.*11.93"),
+        (lambda: metrics.mean_flip_rate(TEN, reference=None), "CIFAR"),
+        (lambda: metrics.flip_rate(0.1, "tilt", None), "CIFAR"),
+        (lambda: metrics.mean_flip_rate(TEN, reference="resnet"), "resnet"),
+        (lambda: metrics.flip_rate(0.1, "tilt", "resnet"), "resnet"),
+        (lambda: metrics.reference_table("alexnet_imagenet"), "alexnet_imagenet"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()

@@ -31,14 +31,14 @@ def rms_of(bins, count):
 # Calibration
 
 
-@pytest.mark.parametrize("size", [1, 7, 100, 500, 519, 1037, 2000])
-def test_rms_error_equals_a_loop_over_bins(size):
-    bins = bins_by_loop(CONFIDENCES, CORRECT, size)
-    assert metrics.rms_calibration_error(CONFIDENCES, CORRECT, size) == pytest.approx(rms_of(bins, 1037), rel=1e-12)
-    means, accuracies, counts = metrics.reliability_bins(CONFIDENCES, CORRECT, size)
-    np.testing.assert_array_equal(counts, [len(confident) for confident, _ in bins])
-    np.testing.assert_allclose(means, [np.mean(confident) for confident, _ in bins])
-    np.testing.assert_allclose(accuracies, [np.mean(right) for _, right in bins])
+def test_rms_error_equals_a_loop_over_bins():
+    for size in (1, 7, 100, 500, 519, 1037, 2000):
+        bins = bins_by_loop(CONFIDENCES, CORRECT, size)
+        assert metrics.rms_calibration_error(CONFIDENCES, CORRECT, size) == pytest.approx(rms_of(bins, 1037), rel=1e-12)
+        means, accuracies, counts = metrics.reliability_bins(CONFIDENCES, CORRECT, size)
+        np.testing.assert_array_equal(counts, [len(confident) for confident, _ in bins])
+        np.testing.assert_allclose(means, [np.mean(confident) for confident, _ in bins])
+        np.testing.assert_allclose(accuracies, [np.mean(right) for _, right in bins])
 
 
 def published_error(confidences, correct, size):
@@ -55,17 +55,14 @@ def published_error(confidences, correct, size):
     return np.sqrt(total)
 
 
-@pytest.mark.parametrize("count", [100, 199, 200, 201, 999, 1000, 1037])
-def test_compat_is_the_published_loop(count):
-    confidences, correct = CONFIDENCES[:count], CORRECT[:count]
-    expected = published_error(confidences, correct, 100)
-    assert metrics.rms_calibration_error(confidences, correct, compat=True) == pytest.approx(expected, rel=1e-12)
-    assert (expected == 0) == (count < 200)
-    assert metrics.rms_calibration_error(confidences, correct) > expected
-
-
-def test_compat_needs_a_bin():
-    with pytest.raises(ValueError, match="at least bin_size = 100 examples with compat=True. Received: 99"):
+def test_compat_is_the_published_loop():
+    for count in (100, 199, 200, 201, 999, 1000, 1037):
+        confidences, correct = CONFIDENCES[:count], CORRECT[:count]
+        expected = published_error(confidences, correct, 100)
+        assert metrics.rms_calibration_error(confidences, correct, compat=True) == pytest.approx(expected, rel=1e-12)
+        assert (expected == 0) == (count < 200)
+        assert metrics.rms_calibration_error(confidences, correct) > expected
+    with pytest.raises(ValueError, match="bin_size = 100 .*compat=True. Received: 99"):
         metrics.rms_calibration_error(CONFIDENCES[:99], CORRECT[:99], compat=True)
 
 
@@ -174,38 +171,28 @@ def test_aurra_by_hand():
 
 # Arguments
 
-OUTCOME_MEASURES = [
-    metrics.rms_calibration_error,
-    metrics.expected_calibration_error,
-    metrics.aurra,
-    metrics.response_rate_curve,
-    metrics.reliability_bins,
+OUTCOME_METRICS = [
+    *(metrics.rms_calibration_error, metrics.expected_calibration_error),
+    *(metrics.aurra, metrics.response_rate_curve, metrics.reliability_bins),
 ]
 
 
-@pytest.mark.parametrize("metric", OUTCOME_MEASURES)
-@pytest.mark.parametrize(
-    "confidences, correct, message",
-    [
-        ([], [], "at least one value of confidences. Received: none"),
-        ([0.5, 0.5], [True], r"one shape \[N\]. Received shapes: \(2,\), \(1,\)"),
-        ([[0.5]], [[True]], r"Received shapes: \(1, 1\)"),
-        (0.5, True, r"Received shapes: \(\), \(\)"),
-        ([0.5, np.nan], [0, 1], "finite confidences. Received: NaN or infinity in 1 of 2"),
-        ([0.5, 70.0], [0, 1], r"confidences in \[0, 1\]. Received: values in \[0.5, 70\]"),
-        ([-0.1, 0.5], [0, 1], r"Received: values in \[-0.1, 0.5\]"),
+@pytest.mark.parametrize("metric", OUTCOME_METRICS)
+def test_outcomes_are_confidences_and_bool_or_0_and_1(metric):
+    for confidences, correct, message in (
+        ([], [], "at least one"),
+        ([0.5, 0.5], [True], r"\(2,\), \(1,\)"),
+        ([[0.5]], [[True]], r"\(1, 1\)"),
+        (0.5, True, r"\(\), \(\)"),
+        ([0.5, np.nan], [0, 1], "finite confidences"),
+        ([0.5, 70.0], [0, 1], r"confidences in \[0, 1\]"),
+        ([-0.1, 0.5], [0, 1], "-0.1"),
         ([0.5, 0.5], [0, 2], r"bool, or 0 and 1. Received: \[2\]"),
         ([0.5, 0.5], [0, np.nan], "bool, or 0 and 1"),
         ([0.5, 0.5], [0.0, 0.5], r"Received: \[0.5\]"),
-    ],
-)
-def test_bad_outcomes_are_named(metric, confidences, correct, message):
-    with pytest.raises(ValueError, match=message):
-        metric(confidences, correct)
-
-
-@pytest.mark.parametrize("metric", OUTCOME_MEASURES)
-def test_outcomes_may_be_bool_or_numbers(metric):
+    ):
+        with pytest.raises(ValueError, match=message):
+            metric(confidences, correct)
     expected = metric(CONFIDENCES, CORRECT)
     for kind in (int, float, np.float32):
         result = metric(CONFIDENCES.tolist(), CORRECT.astype(kind))
@@ -218,36 +205,29 @@ def test_rounding_errors_of_a_softmax_are_clipped():
     assert metrics.aurra(np.float32([1.0000001, 1.0]), [1, 0]) == 0.5  # cut to a tie
 
 
-@pytest.mark.parametrize("size", [0, -1, 2.0, True, None])
-def test_bad_numbers_of_bins_are_named(size):
-    with pytest.raises(ValueError, match=f"bin_size as an integer >= 1. Received: {size}"):
-        metrics.reliability_bins([0.5], [1], size)
-    with pytest.raises(ValueError, match=f"bins as an integer >= 1. Received: {size}"):
-        metrics.expected_calibration_error([0.5], [1], size)
+def test_bad_numbers_of_bins_are_named():
+    for size in (0, -1, 2.0, True, None):
+        with pytest.raises(ValueError, match=f"bin_size.*{size}"):
+            metrics.reliability_bins([0.5], [1], size)
+        with pytest.raises(ValueError, match=f"bins.*{size}"):
+            metrics.expected_calibration_error([0.5], [1], size)
 
 
-@pytest.mark.parametrize("score", [metrics.brier_score, metrics.negative_log_likelihood])
-@pytest.mark.parametrize(
-    "scores, labels, message",
-    [
-        ([0.5, 0.5], [0], r"\[N, C\] and labels \[N\]. Received shapes: \(2,\), \(1,\)"),
-        ([[0.5, 0.5]], [0, 1], r"Received shapes: \(1, 2\), \(2,\)"),
-        ([[0.5, 0.5]], [[0.0, 1.0]], r"Received shapes: \(1, 2\), \(1, 2\)"),
-        (np.zeros((0, 3)), np.zeros(0, int), r"Received shapes: \(0, 3\)"),
-        ([[0.5, 0.5]], [1.0], "int labels. Received dtype: float64"),
-        ([[0.5, 0.5]], [2], "labels in 0..1. Received: 2..2"),
-        ([[0.5, 0.5]], [-1], "Received: -1..-1"),
-        ([[0.5, 0.5], [0.5, np.nan]], [0, 1], "NaN or infinity for 1 of 2 examples"),
+def test_bad_scores_are_named():
+    for scores, labels, message in (
+        ([0.5, 0.5], [0], r"\(2,\), \(1,\)"),
+        ([[0.5, 0.5]], [0, 1], r"\(1, 2\), \(2,\)"),
+        ([[0.5, 0.5]], [[0.0, 1.0]], r"\(1, 2\), \(1, 2\)"),
+        (np.zeros((0, 3)), np.zeros(0, int), r"\(0, 3\)"),
+        ([[0.5, 0.5]], [1.0], "int labels"),
+        ([[0.5, 0.5]], [2], r"labels in 0\.\.1"),
+        ([[0.5, 0.5]], [-1], r"labels in 0\.\.1"),
+        ([[0.5, 0.5], [0.5, np.nan]], [0, 1], "NaN or infinity for 1 of 2"),
         ([[0.5, np.inf]], [0], "NaN or infinity"),
-    ],
-)
-def test_bad_scores_are_named(score, scores, labels, message):
-    with pytest.raises(ValueError, match=message):
-        score(scores, labels)
-
-
-def test_probabilities_are_not_logits():
-    with pytest.raises(ValueError, match=r"probabilities in \[0, 1\]. Received: values in \[-1, 2\]"):
-        metrics.brier_score([[-1.0, 2.0]], [0])
-    with pytest.raises(ValueError, match=r"sum to 1 .* Received: sums in \[1, 1.2\]"):
-        metrics.brier_score([[0.5, 0.5], [0.5, 0.7]], [0, 0])
+    ):
+        for metric in (metrics.brier_score, metrics.negative_log_likelihood):
+            with pytest.raises(ValueError, match=message):
+                metric(scores, labels)
+    for probabilities, message in (([[-1.0, 2.0]], r"probabilities in \[0, 1\]"), ([[0.5, 0.7]], "sum to 1")):
+        with pytest.raises(ValueError, match=message):
+            metrics.brier_score(probabilities, [0])

@@ -3,6 +3,7 @@ import pytest
 import scipy.ndimage
 import tensorflow as tf
 
+from tests.corruptions.noise_blur_digital_oracles import motion
 from tests.rounding import fourier_tolerance, tolerance
 from tf_robust.ops import filters
 
@@ -78,28 +79,12 @@ def test_correlate_equals_scipy(shape, sides):
     assert_near(filters.correlate(images, kernel), expected, 3e-5)
 
 
-def motion_blur_by_definition(image, radius, sigma, angle):
-    """Motion blur, pixel by pixel: ImageMagick's kernel of 2 ceil(radius) + 1 taps, coordinates clamped."""
-    height, width, _ = image.shape
-    count = 2 * int(np.ceil(radius)) + 1
-    x, y = count * np.sin(np.deg2rad(angle)), count * np.cos(np.deg2rad(angle))
-    weights = np.array([np.exp(-(i**2) / (2 * sigma**2)) for i in range(count)])
-    blurred = np.zeros(image.shape)
-    for i in range(count):
-        right, down = (int(np.ceil(i * part / np.hypot(x, y) - 0.5)) for part in (y, x))
-        for h in range(height):
-            for w in range(width):
-                source = image[min(max(h + down, 0), height - 1), min(max(w + right, 0), width - 1)]
-                blurred[h, w] += weights[i] / weights.sum() * source
-    return blurred
-
-
 @pytest.mark.parametrize("shape", [(13, 20, 3), (9, 7, 1)], ids=str)
 @pytest.mark.parametrize("radius, sigma", [(6, 1), (4.5, 2.5), (15, 8), (0, 1)])
 def test_motion_blur_equals_its_definition(shape, radius, sigma):
     angles = np.array([0, 17.3, 45, 80.1, 90, 133, 180, 200.5, -12.25, -45, -90, -100.7, -133, 271], np.float32)
     images = sample_images(shape, len(angles))
-    expected = [motion_blur_by_definition(image, radius, sigma, angle) for image, angle in zip(images, angles)]
+    expected = [motion(image.astype(float), radius, sigma, angle) for image, angle in zip(images, angles)]
     assert_near(filters.motion_blur(images, radius, sigma, angles), expected, 5e-5)
 
 

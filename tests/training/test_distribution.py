@@ -17,9 +17,8 @@ import tensorflow as tf
 
 from tests.command_line import main
 from tests.conftest import ROOT
-from tests.methods import test_replicas
+from tests.methods import replicas
 from tf_robust import methods
-from tf_robust.cli import main as cli
 from tf_robust.runs import scheduler
 from tf_robust.training import distribution
 
@@ -75,13 +74,12 @@ def test_two_workers_take_the_steps_of_one_process(tmp_path, two_replicas, float
     names = [*methods.METHODS] if os.environ.get("METHODS") == "all" else ["input_gradient", "moco", "instdis", "noisymix"]
     workers = two_workers("-m", "tests.training.worker_steps", str(tmp_path), ",".join(names))
     expected = {
-        name: test_replicas.trained(name, tf.distribute.get_strategy() if name in test_replicas.SYNCHRONIZED else two_replicas)
-        for name in names
+        name: replicas.trained(name, tf.distribute.get_strategy() if name in replicas.SYNCHRONIZED else two_replicas) for name in names
     }
     outputs_of(workers)
     for name, method in expected.items():
         arrays = np.load(tmp_path / f"{name}.npz")
-        for one, two in zip(test_replicas.state(method), arrays.values(), strict=True):
+        for one, two in zip(replicas.state(method), arrays.values(), strict=True):
             assert two.dtype == (np.int64 if name == "moco" and one.dtype.kind == "i" else np.float64)  # MoCo's position in its queue
             np.testing.assert_allclose(two, one, rtol=0, atol=1e-8)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import tiny_network, tiny_source
-from tests.methods.test_methods import build, views
+from tests.methods.common import build, views
 from tf_robust.training import loop
 
 RECORDED = pathlib.Path(__file__).with_name("recorded_weights.json")
@@ -19,7 +19,7 @@ METHODS = ("cross_entropy", "fcl", "noisymix")
 
 
 def summary(name):
-    """Mean, standard deviation and nine values of every variable after four steps, in float64."""
+    """Mean, standard deviation and nine values of every variable after four steps in float64, to seven decimals."""
     keras.config.set_dtype_policy("float64")
     try:
         method = build(name, tiny_network(), **({"weight": 0.001} if name == "fcl" else {}))
@@ -27,7 +27,7 @@ def summary(name):
     finally:
         keras.config.set_dtype_policy("float32")
     values = [variable.numpy().astype(np.float64).ravel() for variable in method.classifier.variables]
-    return [[float(v.mean()), float(v.std()), *v[np.linspace(0, len(v) - 1, 9).astype(int)]] for v in values]
+    return [np.round([v.mean(), v.std(), *v[np.linspace(0, len(v) - 1, 9).astype(int)]], 7).tolist() for v in values]
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -37,4 +37,5 @@ def test_a_short_training_ends_with_the_recorded_weights(name):
 
 
 if __name__ == "__main__":
-    RECORDED.write_text(json.dumps({name: summary(name) for name in METHODS}, indent=1) + "\n", "utf-8")
+    rows = {name: ",\n  ".join(map(json.dumps, summary(name))) for name in METHODS}
+    RECORDED.write_text("{\n" + ",\n".join(f' "{name}": [\n  {row}\n ]' for name, row in rows.items()) + "\n}\n", "utf-8")

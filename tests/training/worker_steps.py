@@ -8,7 +8,7 @@ import sys
 import keras
 import numpy as np
 
-from tests.methods import test_replicas
+from tests.methods import replicas
 from tf_robust.training import distribution
 
 
@@ -16,7 +16,7 @@ def main(folder, names):
     strategy = distribution.strategy("multi_worker")
     keras.config.set_dtype_policy("float64")
     for name in names:
-        arrays = test_replicas.state(test_replicas.trained(name, strategy))
+        arrays = replicas.state(replicas.trained(name, strategy))
         if distribution.is_chief(strategy):
             np.savez(f"{folder}/{name}.npz", *arrays)
 
