@@ -164,7 +164,7 @@ def test_members_budget_and_warnings_of_one_model():
     section = sections.attack_members(table)
     assert [*section.frame.columns] == ["clean", "APGD-CE", "APGD-T", "FAB-T", "Square"]
     assert texts_of(section) == {"AutoAttack, L∞ radius 8/255": ["0.800", "0.500", "0.400", "0.400", "0.350"]}  # the first seed
-    assert "AutoAttack: 100 steps, 1 restarts, 9 target classes, 5,000 queries of Square, 200 images." in section.caption
+    assert "AutoAttack: 100 steps, 1 restart(s), 9 target classes, 5,000 queries of Square, 200 images." in section.caption
     assert f"Warning (a, AutoAttack, L∞ radius 8/255): {WARNING}" in section.caption
     assert in_every_report(table, WARNING)
 

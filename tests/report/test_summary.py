@@ -82,7 +82,7 @@ def test_without_results_per_image_the_interval_is_newcombes(evaluate):
     lines = lines_of(tables.aggregate(runs))
     half = 100 * np.hypot(0.01, 0.01)
     assert lines["Uniform noise (UN)"] == f"best fcl 60.0%, +20.0 points [{20 - half:.1f}, {20 + half:.1f}] vs xe, significant"
-    assert lines["Measured on"] == "100 images, 1 seed; 95% intervals: Newcombe's of separate images"
+    assert lines["Measured on"] == "100 images, 1 seed; 95% intervals: unpaired (Newcombe's)"
 
 
 def test_every_kind_of_images_has_its_best_model(one_seed):

@@ -256,9 +256,7 @@ def test_unverified_flip_rates_are_marked(evaluate):
     assert table["metrics"][:2] == ["flips/mean", "flips/mfr"] and table["details"] == ["flips/tilt", "flips/rate/tilt"]
     assert table["unverified"] == dict.fromkeys(["flips/mfr", "flips/mfr_without_noise", "flips/rate/tilt"], "recalled")
     text = report.to_markdown(table, "T")
-    assert (
-        "| Mean flip rate (mFR) † |" in text and "| Flip rate, tilt † | 0.700 [0.690, 0.710] (paper 0.569) | 0.700 [0.690, 0.710] |" in text
-    )
+    assert "| Mean flip rate (mFR) † |" in text and "| Flip rate, tilt † | 0.700 [0.690, 0.710] (paper 0.569) |" in text
     assert "| Mean flip probability (mFP) |" in text
     assert "† Divided by a reference network's numbers that were not verified (recalled)." in text
     assert "(mFR) †" in report.to_text(table) and report.to_text(table).endswith("(recalled).")

@@ -109,7 +109,7 @@ def intervals_of(compared: Collection[Difference], num_rows: int) -> str:
     kinds = {
         "paired over the seeds": max(pairs) > 1,
         "paired over the images": any(one.num_images and one.pairs == 1 for one in compared),
-        "Newcombe's of separate images": any(one.low is not None and not one.num_images and one.pairs == 1 for one in compared),
+        "unpaired (Newcombe's)": any(one.low is not None and not one.num_images and one.pairs == 1 for one in compared),
     }
     used = ", ".join(kind for kind, is_used in kinds.items() if is_used) or "none"
     return f"{seeds_of(pairs)}; 95% intervals: {used}{f'; for {num_rows} models at once (Bonferroni)' if num_rows > 1 else ''}"

@@ -99,7 +99,7 @@ _DIGESTS = ("fingerprint", "std_from", "surrogate", "files")  # fields whose val
 _ROUNDING = 1e-9  # of a mean of many numbers
 _PRETRAINED = ("linear_probe", "finetune", "l2_sp", "similarity")  # methods whose training time is only that of the last stage
 _MIN_SECONDS = 30.0  # of a training that is compared; in shorter ones building the graphs takes a large part of the time
-_BUDGET = {"steps": "steps", "restarts": "restarts", "target_classes": "target classes", "queries": "queries of Square"}  # in cards
+_BUDGET = {"steps": "steps", "restarts": "restart(s)", "target_classes": "target classes", "queries": "queries of Square"}  # in cards
 
 
 def aggregate(
