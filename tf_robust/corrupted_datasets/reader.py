@@ -5,10 +5,12 @@ benchmark's; TFDS has other names for two of CIFAR-10-C's, and CIFAR-10-C-bar sp
 """
 
 import dataclasses
+import functools
 import os
 import pathlib
 import re
 import typing
+from collections.abc import Callable
 
 import numpy as np
 
@@ -23,7 +25,8 @@ from tf_robust.utils.files import read_json
 TFDS_SETS = ("cifar10_corrupted", "imagenet2012_corrupted")
 CorruptedSource: typing.TypeAlias = ArrayFileSource | RecordFileSource
 _TFDS_NAMES = {"glass_blur": "frosted_glass_blur", "elastic_transform": "elastic"}
-_BAR_NAMES = {"transverse_chromatic_aberration": "transverse_chromatic_abberation"}  # file names of CIFAR-10-C-bar
+_FILE_NAMES = {"transverse_chromatic_abberation": "transverse_chromatic_aberration"}  # in CIFAR-10-C-bar
+_FOLDER_NAMES = {tfds_name: name for name, tfds_name in _TFDS_NAMES.items()}
 _CARD = {
     "type": "object",
     "required": ["data", "seed"],
@@ -52,25 +55,26 @@ def open_corrupted(where: str, source: Source | None, corruption: str, severity:
         ValueError: damaged files, or those of other images.
     """
     where = os.path.expanduser(where)
-    folder, is_arrays = _folder_of(where, data_dir)
-    present = _pairs(folder, is_arrays)
-    if (corruption, severity) not in present:
-        advice = ""
+    folder, members = _members(where, data_dir)
+    if (corruption, severity) not in members:
+        advice, names = "", dict.fromkeys(name for name, _ in members)
         if folder != where:
             name = _TFDS_NAMES.get(corruption, corruption) if where == "cifar10_corrupted" else corruption
             advice = f". Try: `tfds build {where}/{name}_{severity}` on a machine with a network, or --data_dir with its data"
-        raise FileNotFoundError(f"Expected {corruption!r} at severity {severity} in {folder}. Received: {_listed(present)}{advice}")
-    corrupted = (_open_arrays if is_arrays else _open_records)(folder, corruption, severity)
+        severities = {name: " ".join(str(severity) for severity in SEVERITIES if (name, severity) in members) for name in names}
+        listed = ", ".join(f"{name} {text}" for name, text in severities.items()).replace("1 2 3 4 5", "1-5")
+        raise FileNotFoundError(f"Expected {corruption!r} at severity {severity} in {folder}. Received: {listed or 'none'}{advice}")
+    corrupted = members[corruption, severity]()
     if source is None:
         return corrupted
-    corrupted = _matched(corrupted, source, card_of(where))
+    corrupted = _match(corrupted, source, card_of(where))
     check_images(where, source)
     return corrupted
 
 
 def available(where: str, data_dir: str | None = None) -> list[tuple[str, int]]:
     """Returns the corruptions of a corrupted set: [(name, severity)], sorted. Arguments as in `open_corrupted`."""
-    return _pairs(*_folder_of(os.path.expanduser(where), data_dir))
+    return [*_members(os.path.expanduser(where), data_dir)[1]]
 
 
 def check_images(where: str, source: Source) -> None:
@@ -95,8 +99,9 @@ def card_of(where: str) -> dict:
     return read_json(path, _CARD) if os.path.exists(path) else {}
 
 
-def _folder_of(where, data_dir):
-    """Returns the folder of a corrupted set, and whether it has arrays; else it has records."""
+def _members(where: str, data_dir: str | None) -> tuple[str, dict[tuple[str, int], Callable[[], CorruptedSource]]]:
+    """Returns the folder of a corrupted set, and {(corruption, severity): function that opens it}, sorted."""
+    folder = where
     if not os.path.isdir(where):
         if os.sep in where or where.startswith("."):
             raise FileNotFoundError(f"Expected a folder of a corrupted set. Not found: {where}")
@@ -104,79 +109,53 @@ def _folder_of(where, data_dir):
             raise unknown("corrupted set (neither a folder nor a set of TFDS)", where, TFDS_SETS)
         import tensorflow_datasets as tfds
 
-        return os.path.join(os.path.expanduser(data_dir or tfds.core.constants.DATA_DIR), where), False
-    has_arrays = bool(_array_names(where))
-    if has_arrays or _record_folders(where):
-        return where, has_arrays
-    inside = sorted(os.listdir(where))
-    raise FileNotFoundError(
-        f"Expected NAME.npy files (CIFAR-10-C) or NAME_SEVERITY folders (TFDS) in {where}. "
-        f"Received: {', '.join(inside[:8]) or 'nothing'}{', ...' if len(inside) > 8 else ''}"
-    )
+        folder = os.path.join(os.path.expanduser(data_dir or tfds.core.constants.DATA_DIR), where)
+    members: dict[tuple[str, int], Callable[[], CorruptedSource]] = {}
+    for path in pathlib.Path(folder).glob("*.npy") if folder == where else ():
+        if path.name != "labels.npy":
+            name = _FILE_NAMES.get(path.stem, path.stem)
+            members |= {(name, severity): functools.partial(_open_array, str(path), name, severity) for severity in SEVERITIES}
+    if not members:
+        versions = [path.parent for path in pathlib.Path(folder).glob("*_[1-5]/*.*.*/dataset_info.json")]
+        versions = [path for path in versions if re.fullmatch(r"\d+\.\d+\.\d+", path.name)]
+        for path in sorted(versions, key=lambda path: [*map(int, path.name.split("."))]):  # the newest replaces others
+            name, _, severity = path.parent.name.rpartition("_")
+            name = _FOLDER_NAMES.get(name, name)
+            members[name, int(severity)] = functools.partial(_open_records, where, str(path), name, int(severity))
+    if not members and folder == where:
+        inside = sorted(os.listdir(where))
+        raise FileNotFoundError(
+            f"Expected NAME.npy files (CIFAR-10-C) or NAME_SEVERITY folders (TFDS) in {where}. "
+            f"Received: {', '.join(inside[:8]) or 'nothing'}{', ...' if len(inside) > 8 else ''}"
+        )
+    return folder, dict(sorted(members.items(), key=lambda member: member[0]))
 
 
-def _pairs(folder, is_arrays):
-    """Returns [(corruption, severity)], sorted."""
-    if is_arrays:
-        return sorted((name, severity) for name in _array_names(folder) for severity in SEVERITIES)
-    return sorted(_record_folders(folder))
-
-
-def _array_names(folder):
-    """Returns {corruption: name of its file}."""
-    names = {spelling: name for name, spelling in _BAR_NAMES.items()}
-    files = sorted(file for file in os.listdir(folder) if file.endswith(".npy") and file != "labels.npy")
-    return {names.get(file.removesuffix(".npy"), file.removesuffix(".npy")): file for file in files}
-
-
-def _record_folders(folder):
-    """Returns {(corruption, severity): folder of its newest version} of a folder of NAME_SEVERITY/VERSION folders."""
-    names = {tfds_name: name for name, tfds_name in _TFDS_NAMES.items()}
-    folders: dict[tuple[str, int], list[str]] = {}
-    for info in pathlib.Path(folder).glob("*_[1-5]/*.*.*/dataset_info.json"):
-        name, _, severity = info.parent.parent.name.rpartition("_")
-        if re.fullmatch(r"\d+\.\d+\.\d+", info.parent.name):
-            folders.setdefault((names.get(name, name), int(severity)), []).append(str(info.parent))
-    return {key: max(versions, key=_version) for key, versions in folders.items()}
-
-
-def _version(folder):
-    return [int(number) for number in os.path.basename(folder).split(".")]
-
-
-def _listed(corruptions):
-    """Formats [(name, severity)] as `fog 1-5, snow 2`."""
-    names = dict.fromkeys(name for name, _ in corruptions)
-    severities = {name: [str(s) for n, s in corruptions if n == name] for name in names}
-    entries = [f"{name} {'1-5' if len(values) == 5 else ' '.join(values)}" for name, values in severities.items()]
-    return ", ".join(entries) or "none"
-
-
-def _open_arrays(folder, corruption, severity):
-    path, labels_path = os.path.join(folder, _array_names(folder)[corruption]), os.path.join(folder, "labels.npy")
+def _open_array(path, corruption, severity):
+    folder = os.path.dirname(path)
+    labels_path = os.path.join(folder, "labels.npy")
     shape, dtype, _ = array_header(path)
     if dtype != np.uint8 or len(shape) != 4 or shape[0] % 5 or not shape[0] or shape[3] not in (1, 3):
         raise ValueError(f"Expected uint8 images [5 * N, H, W, 1 or 3] in {path}. Received: {dtype} {shape}")
-    header = array_header(labels_path)
+    labels_shape, labels_type, _ = array_header(labels_path)
     labels = np.load(labels_path, allow_pickle=False).squeeze()
-    if not np.issubdtype(header.dtype, np.integer) or labels.shape != shape[:1]:
+    if not np.issubdtype(labels_type, np.integer) or labels.shape != shape[:1]:
         raise ValueError(
-            f"Expected {shape[0]} integer labels in {labels_path}, one per image of {path}. Received: {header.dtype} {header.shape}"
+            f"Expected {shape[0]} integer labels in {labels_path}, one per image of {path}. Received: {labels_type} {labels_shape}"
         )
     size = shape[0] // 5
     first = (severity - 1) * size
     labels = labels[first : first + size].astype(np.int64)
     class_names = tuple(map(str, range(int(labels.max()) + 1)))
     check_labels(labels, max(len(class_names), 1), labels_path)
-    return ArrayFileSource(
-        f"{folder}: {corruption} {severity}", "test", class_names, shape[1:], size, path=path, first=first, labels=labels
-    )
+    name = f"{folder}: {corruption} {severity}"
+    return ArrayFileSource(name, "test", class_names, shape[1:], size, path=path, first=first, labels=labels)
 
 
-def _open_records(where, corruption, severity):
+def _open_records(where, folder, corruption, severity):
     import tensorflow_datasets as tfds
 
-    folder, name = _record_folders(where)[corruption, severity], f"{where}: {corruption} {severity}"
+    name = f"{where}: {corruption} {severity}"
     try:
         builder = tfds.builder_from_directory(folder)
     except (*tfds_sets.DAMAGED, ValueError) as error:
@@ -204,7 +183,7 @@ def _open_records(where, corruption, severity):
     return corrupted
 
 
-def _matched(corrupted, source, card):
+def _match(corrupted, source, card):
     """Returns the corrupted images of `source`, with its classes and its subset, after checking that they match."""
     if corrupted.image_shape != tuple(source.image_shape):
         raise ValueError(
@@ -223,7 +202,7 @@ def _matched(corrupted, source, card):
             class_names=tuple(source.class_names[column] for column in folders),
             label_columns=None,
         )
-        matched = _matched(corrupted, own, card)
+        matched = _match(corrupted, own, card)
         return dataclasses.replace(
             matched, labels=np.take(folders, matched.labels), class_names=source.class_names, class_mask=source.class_mask
         )

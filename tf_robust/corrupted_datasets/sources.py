@@ -14,28 +14,17 @@ from tf_robust.data.tfds_sets import RecordFiles
 from tf_robust.ops import image_ops
 
 RECORD_FRAME = 16  # bytes of a TFRecord around each example
-_HEADER_READERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-    (3, 0): np.lib.format.read_array_header_2_0,  # differs in the names of fields
-}
 
 
-class ArrayHeader(typing.NamedTuple):
-    """Header of a .npy file; its values begin at the byte `offset`."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    offset: int
-
-
-def array_header(path: str) -> ArrayHeader:
-    """Returns the header of a .npy file of rows of numbers, after checking that the file has the length that it promises."""
+def array_header(path: str) -> tuple[tuple[int, ...], np.dtype, int]:
+    """Returns (shape, type, byte at which the values begin) of a .npy file of rows of numbers, after checking that the file is complete."""
     if not os.path.exists(path):
         raise FileNotFoundError(f"Expected a .npy file. Not found: {path}")
     with open(path, "rb") as file:
         try:
-            shape, columns_first, dtype = _HEADER_READERS[np.lib.format.read_magic(file)](file)
+            version = np.lib.format.read_magic(file)  # 3.0 differs from 2.0 in the names of fields
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, columns_first, dtype = read(file)
         except Exception as error:  # NumPy reads the header as Python: TypeError, SyntaxError, tokenize.TokenError...
             raise ValueError(f"Expected a .npy file. Received: {path}, damaged ({error}). Try: create or download it again") from error
         offset = file.tell()
@@ -48,7 +37,7 @@ def array_header(path: str) -> ArrayHeader:
             f"Expected {expected:,} bytes in {path} by its header (shape {shape}, {dtype}). "
             f"Received: {size:,}, an incomplete file. Try: create or download it again"
         )
-    return ArrayHeader(shape, dtype, offset)
+    return shape, dtype, offset
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,9 +59,8 @@ class ArrayFileSource(Source):
                 cut = slice(start, start + batch_size)
                 yield self._rows(self.positions[cut]), self.labels[cut]
 
-        return tf.data.Dataset.from_generator(
-            batches, output_signature=(tf.TensorSpec([None, *self.image_shape], tf.uint8), tf.TensorSpec([None], tf.int64))
-        )
+        specs = (tf.TensorSpec([None, *self.image_shape], tf.uint8), tf.TensorSpec([None], tf.int64))
+        return tf.data.Dataset.from_generator(batches, output_signature=specs)
 
     def subset(self, indices: np.ndarray) -> typing.Self:
         return dataclasses.replace(self, size=len(indices), kept=self.positions[indices], labels=self.labels[indices])
