@@ -29,6 +29,7 @@ PROTOCOLS = ("cifar_c", "imagenet_c")
 _BATCH_VALUES = 3 * 2**20  # values corrupted at once: 1,024 images of 32x32x3, 20 of 224x224x3
 LAYOUTS: dict[str, type[Layout]] = {"npy": ArrayLayout, "tfds": RecordLayout}
 _FREE = {"versions", "corruptions", "user_code"}  # parts of a card that may change while a set is written
+_ADVICE = "Try: free disk space, or write fewer corruptions. Completed chunks stay valid; the same command resumes"
 _INCHES = 0.9  # the side of an image of the sheet
 
 
@@ -164,12 +165,8 @@ class Job:
         """Raises OSError unless the disk has room for `units`, as far as their size is known in advance."""
         needed, free = self.layout.room(units), shutil.disk_usage(self.folder).free
         if needed > free:
-            raise OSError(
-                errno.ENOSPC,
-                f"Expected {_bytes(needed)} of free disk space for the remaining chunks. Received: {_bytes(free)}. "
-                "Try: free disk space, or write fewer corruptions. Completed chunks stay valid; the same command resumes",
-                self.folder,
-            )
+            text = f"Expected {_bytes(needed)} of free disk space for the remaining chunks. Received: {_bytes(free)}. {_ADVICE}"
+            raise OSError(errno.ENOSPC, text, self.folder)
 
     @contextlib.contextmanager
     def explain_full_disk(self, units: Sequence[Unit]) -> Iterator[None]:
@@ -180,13 +177,10 @@ class Job:
             if not disk_is_full(error):
                 raise
             remaining = self.layout.missing(units)
-            needed = self.layout.room(remaining) or self.plan.values(remaining)
-            raise OSError(
-                errno.ENOSPC,
-                f"The disk is full. {len(units) - len(remaining)} of {len(units)} chunks are written and stay valid; the rest needs at "
-                f"most about {_bytes(needed)}. Try: free disk space; the same command resumes",
-                self.folder,
-            ) from error
+            needed = _bytes(self.layout.room(remaining) or self.plan.values(remaining))
+            done = f"{len(units) - len(remaining)} of {len(units)} chunks"
+            text = f"The disk is full. {done} are written and stay valid; the rest needs at most about {needed}. {_ADVICE}"
+            raise OSError(errno.ENOSPC, text, self.folder) from error
 
     def conclude(self, written: int) -> list[str]:
         """Finishes complete groups, the card and the image sheet; returns the groups that wait for other parts of the work.

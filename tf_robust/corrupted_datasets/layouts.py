@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tf_robust.corrupted_datasets.sources import RECORD_FRAME, array_header
+from tf_robust.corrupted_datasets.reader import RECORD_FRAME, array_header
 from tf_robust.metrics import SEVERITIES
 from tf_robust.utils.files import atomic_file
 from tf_robust.utils.locks import file_lock
