@@ -35,13 +35,7 @@ class EvaluatedModel:
         It gets a subfolder `figures` and, with `calibrate`, `calibrated`: the model as a SavedModel with scaled logits.
         """
         done = model_evaluation.evaluate(
-            self.load(),
-            self.data,
-            folder,
-            row=self.row,
-            saved_model=self.path,
-            split_chosen=self.split_chosen,
-            model_name=self.model_name,
+            self.load(), self.data, folder, row=self.row, saved_model=self.path, split_chosen=self.split_chosen, model_name=self.model_name
         )
         if draw:
             if done.data.eval_config.adaptation == "none":  # else predictions of the few images of a figure would be those of another batch

@@ -105,11 +105,7 @@ def write(
     }
     images = [figure for figure in figures if isinstance(figure, tuple)]
     page = to_html(table, title, charts=charts, examples=examples, images=images, notes=notes, details=details, additions=additions)
-    texts = {
-        "report.html": page,
-        "report.md": to_markdown(table, title, command, notes),
-        "report.tex": to_latex(table, title),
-    }
+    texts = {"report.html": page, "report.md": to_markdown(table, title, command, notes), "report.tex": to_latex(table, title)}
     for name, text in texts.items():
         with atomic_file(os.path.join(folder, name), "wb") as file:
             file.write(text.encode("utf-8"))

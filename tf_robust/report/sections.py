@@ -75,7 +75,7 @@ def values(table: Table, metrics: Sequence[str] | None = None, title: str = "Res
     shown = {key: _mean(entry, key in best) for key, entry in table["cells"].items()}
     seeds = [len(entry["seeds"]) for entry in table["cells"].values()]
     caption = "" if max(seeds) == 1 else f"Mean ± sample std over {number_range(seeds)} seeds. "
-    caption += "One seed: the 95% interval over the test images. " * (min(seeds) == 1)
+    caption += "One seed: in brackets the 95% interval over the test images. " * (min(seeds) == 1)
     caption = f"{caption}{'Bold: the best mean. ' * bool(best)}{unverified_note(table)}".rstrip()
     return _by_model(title, table, table["headlines"] if metrics is None else metrics, table["order"], shown, caption)
 
