@@ -265,16 +265,16 @@ def draw_sheet(path: str, folder: str, names: Sequence[str], clean: np.ndarray, 
     def first_image(name, severity):
         return next(open_corrupted(folder, None, name, severity).ordered(1).take(1).as_numpy_iterator())[0][0]
 
-    lines = [[clean, *(first_image(name, severity) for severity in metrics.SEVERITIES)] for name in names]
+    lines = np.array([[clean, *(first_image(name, severity) for severity in metrics.SEVERITIES)] for name in names])
     height, width = clean.shape[:2]
     gap = 1 + width // 16
-    cells = np.pad(np.array(lines), [(0, 0), (0, 0), (0, gap), (0, gap), (0, 0)], constant_values=255)
-    count, columns, row, column, channels = cells.shape
-    mosaic = cells.transpose(0, 2, 1, 3, 4).reshape(count * row, columns * column, channels)
+    cells = np.pad(lines, [(0, 0), (0, 0), (0, gap), (0, gap), (0, 0)], constant_values=255)
+    count, columns, row, column, _ = cells.shape
+    mosaic = np.concatenate(np.concatenate(cells, axis=1), axis=1)
     figure = Figure(figsize=(_INCHES * columns + 2.0, _INCHES * count * height / width + 0.8), layout="constrained")
     figure.suptitle(title, fontsize=10)
     axes = figure.subplots()
-    axes.imshow(np.broadcast_to(mosaic, (*mosaic.shape[:2], 3)), interpolation="nearest")
+    axes.imshow(np.broadcast_to(mosaic, (count * row, columns * column, 3)), interpolation="nearest")
     axes.set_xticks(np.arange(columns) * column + width / 2, ["clean", *map(str, metrics.SEVERITIES)])
     axes.set_yticks(np.arange(count) * row + height / 2, [name.replace("_", " ") for name in names])
     axes.set_xlabel("severity")
