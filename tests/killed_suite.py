@@ -109,7 +109,7 @@ def quiet():
     """Suppresses output and charts in this process, and saves a checkpoint after every step."""
     sys.stdout = open(os.devnull, "w")
     loop.CHECKPOINT_SECONDS = -1.0
-    report.charts.of_table = comparison.training_charts = comparison.data_figures = comparison.calibration_charts = lambda *_: []
+    report.charts.of_table = comparison.training_charts = comparison.data_figures = comparison.record_charts = lambda *_: []
     images.draw_maps = lambda *_: None
 
 

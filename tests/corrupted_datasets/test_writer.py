@@ -9,8 +9,6 @@ import tensorflow_datasets as tfds
 
 from tests.corrupted_datasets.sets import NAMES, clean, expected, quick, write
 from tf_robust import corrupted_datasets
-from tf_robust.corrupted_datasets.job import LAYOUTS
-from tf_robust.corrupted_datasets.layouts import Layout
 from tf_robust.utils import hyperparameters
 from tf_robust.utils.files import read_json
 
@@ -130,12 +128,3 @@ def test_one_channel(folder):
         "gaussian_noise_1", data_dir=folder, split="test", batch_size=-1, read_config=tfds.ReadConfig(interleave_cycle_length=1)
     )
     np.testing.assert_array_equal(dataset["image"], expected(gray, "gaussian_noise", 1))
-
-
-def test_every_layout_implements_all_hooks():
-    hooks = [
-        name for name, value in vars(Layout).items() if "NotImplementedError" in getattr(getattr(value, "__code__", None), "co_names", ())
-    ]
-    assert len(hooks) == 5
-    for kind in LAYOUTS.values():
-        assert all(getattr(kind, hook) is not getattr(Layout, hook) for hook in hooks)

@@ -110,11 +110,11 @@ def test_a_report_has_paired_tests_over_the_same_images(measured, tmp_path, caps
     table = comparison.write_report(str(tmp_path / "report"), runs, title="T", command="c")
     comparison.print_table(table, runs)
     reader = evaluation.PerImage(lambda one: str(tmp_path / one["row"]))
-    for entry in (e for e in table["rows"] if e["row"] == "fcl"):
+    for entry in (e for e in table["cells"].values() if e["row"] == "fcl"):
         results = [reader(one, entry["metric"]) for one in runs[::-1]]
         assert entry["difference"]["images"] == (metrics.paired_difference(*(values for _, values in results)) if results[0] else None)
     comparison.print_summary(table)
-    assert capsys.readouterr().out.endswith("paired 95% intervals over the images.\n")
+    assert capsys.readouterr().out.endswith("95% intervals: paired over the images.\n")
     clean = metrics.paired_difference(*(reader(one, "clean")[1] for one in runs[::-1]))
     text = "{:+.1f} points [{:.1f}, {:.1f}] vs xe".format(*(100 * clean[key] for key in ("mean", "low", "high")))
     assert text in (tmp_path / "report" / "report.md").read_text()

@@ -22,8 +22,8 @@ from tests.conftest import ROOT
 from tests.corrupted_datasets import sets
 from tf_robust import corruptions, data, evaluation
 from tf_robust.cli import main as cli
-from tf_robust.corrupted_datasets import reader, writer
-from tf_robust.corrupted_datasets.job import CorruptionConfig
+from tf_robust.corrupted_datasets import WriterConfig, reader
+from tf_robust.corrupted_datasets.job import CorruptionConfig, write
 from tf_robust.data import tfds_sets
 from tf_robust.data.sources import Shift
 from tf_robust.evaluation import evaluation_set, shards
@@ -150,7 +150,7 @@ def test_corrupted_sets_on_disk_are_read_in_shards(tmp_path, monkeypatch, kind):
     source = data.ArraySource.of("arrays", "test", *arrays(), "abc")
     folder = str(tmp_path / "corrupted")
     options = {"dataset_format": kind} if kind == "tfds" else {}
-    writer.write(lambda: source, folder, writer.WriterConfig(**options), CorruptionConfig())
+    write(lambda: source, folder, WriterConfig(**options), CorruptionConfig())
     settings = {"corrupted_dir": folder, "evaluations": ("clean", "corruptions"), "severities": (2, 5)}
     at_once = evaluate(source, tmp_path / "once" / "measured.jsonl", per_image=False, **settings)
     assert evaluate(source, tmp_path / "measured.jsonl", per_image=True, **settings).records == at_once.records
@@ -190,7 +190,7 @@ def test_a_part_of_a_stream_opens_no_file_before_it(tmp_path, monkeypatch):
 def test_a_range_of_records_of_a_corrupted_set_is_its_subset(tmp_path, monkeypatch):
     sets.quick(monkeypatch)
     source = data.ArraySource.of("arrays", "test", *arrays(), "abc")
-    writer.write(lambda: source, str(tmp_path), writer.WriterConfig(dataset_format="tfds"), CorruptionConfig())
+    write(lambda: source, str(tmp_path), WriterConfig(dataset_format="tfds"), CorruptionConfig())
     corrupted = reader.open_corrupted(str(tmp_path), source, "contrast", 3)
     complete = np.concatenate([images for images, _ in corrupted.ordered(4)])
     for kept in (np.arange(7, 12), np.array([2, 5, 6])):

@@ -238,8 +238,9 @@ def test_models_without_gradients_are_certified_but_not_attacked_and_compared_pe
         _, values = per_image(plain.evaluation, name)
         assert values.mean() == pytest.approx(plain.values[name]) and len(values) == 40
     assert per_image(plain.evaluation, "certified/abstained") is None
-    (chart,) = comparison.certified_charts(
-        {"plain": evaluation.own_records(plain.evaluation, evaluation.read_records(f"{plain.folder}/measured.jsonl"))}
+    (chart,) = comparison.record_charts(
+        {"plain": evaluation.own_records(plain.evaluation, evaluation.read_records(f"{plain.folder}/measured.jsonl"))},
+        {"certified"},
     )
     dots = {value["radius"]: value["accuracy"] for value in chart.data.values if value["kind"] == "PGD"}
     assert dots == {0.0: plain.values["smoothed/clean"], 0.05: plain.values["smoothed/pgd/l2_0.05"]}

@@ -124,7 +124,7 @@ def test_two_models_are_compared_on_the_images_of_a_shift(softmax, tmp_path):
     assert [result.values["shift/night"] for result in results] == [0.75, 0.25]
     first, second = ({**result.evaluation, "row": row, "measured_in": result.folder} for result, row in zip(results, "ab"))
     table = report.aggregate([first, second], baseline="a", per_image=evaluation.PerImage(lambda one: one["measured_in"]))
-    (entry,) = [entry for entry in table["rows"] if entry["row"] == "b" and entry["metric"] == "shift/night"]
+    entry = table["cells"]["b", "shift/night"]
     assert entry["difference"]["mean"] == -0.5 and entry["difference"]["images"]["p"] == pytest.approx(binomtest(5, 20).pvalue)
     other = api.evaluate(constant(3), data="digits", evaluations="clean", subset=20, shifts={"night": (images // 2, [3] * 20)})
     with pytest.raises(ValueError, match="Expected 'shift/night' to be measured in one way.*shift.fingerprint"):

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
+from matplotlib.figure import Figure
 
 from tests.report.conftest import is_image
 from tf_robust import evaluation
@@ -16,8 +17,10 @@ GRAY = RANDOM.rand(3, 8, 8, 1)
 COLOR = RANDOM.randint(256, size=(5, 8, 8, 3)).astype(np.uint8)
 
 
-def test_strip_scales_and_separates():
-    strip = figures._strip(COLOR[:2])
+def test_images_are_scaled_and_separated():
+    axes = Figure().subplots()
+    figures._show(axes, COLOR[:2], "title")
+    strip = np.asarray(axes.images[0].get_array())
     np.testing.assert_allclose(strip[:, :8], COLOR[0] / 255)
     np.testing.assert_allclose(strip[:, 9:], COLOR[1] / 255)
     assert (strip[:, 8] == 1).all()

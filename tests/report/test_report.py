@@ -85,9 +85,11 @@ def test_corruptions_have_a_separate_table_and_a_heat_map(tmp_path, evaluate):
     metrics = {"corruptions/mean15": 0.5, "corruptions/fog": 0.625, **{f"corruptions/fog/{s}": s / 10 for s in range(1, 6)}}
     runs = [evaluate("xe", 0, metrics), evaluate("fcl", 0, {"corruptions/mean15": 0.6})]
     report.write(str(tmp_path), runs, title="T", command="c", commit="x")
-    assert "| Fog | 0.625 | – |" in (tmp_path / "report.md").read_text()
+    assert "| Fog | 0.625 [0.615, 0.635] | – |" in (tmp_path / "report.md").read_text()
     text = (tmp_path / "report.html").read_text()
-    assert ">Fog</th>" in text and '<td data-heading="xe" data-value="0.625"><span>0.625</span></td><td data-heading="fcl"' in text
+    assert (
+        ">Fog</th>" in text and '<td data-heading="xe" data-value="0.625"><span>0.625 <small>[0.615,\xa00.635]</small></span></td>' in text
+    )
     assert "Name in files and flags: corruptions/fog" in text
     assert "fog" in (tmp_path / "report.html").read_text() and (tmp_path / "figures" / "corruptions.png").exists()
 
@@ -147,7 +149,7 @@ def test_latex_has_values_and_the_paper_and_escapes_special_characters(three_see
     table = report.aggregate([*three_seeds, evaluate("a_b & 50%", 0, {"un": 0.5})], {"xe": {"un": [0.407, 0.03]}})
     text = report.to_latex(table, "Table 1: #1")
     assert r"xe & \textbf{0.910 $\pm$ 0.010} & 0.400 $\pm$ 0.050 \\" in text
-    assert r" &  & {\footnotesize paper 0.407 $\pm$ 0.030} \\" in text
+    assert r"paper & -- & 0.407 $\pm$ 0.030 \\" in text
     assert r"fcl & \textbf{0.910 $\pm$ 0.000} & \textbf{0.650 $\pm$ 0.050} \\" in text
     assert r"a\_b \& 50\% & -- & 0.500 \\" in text and r"Table 1: \#1" in text and r"\begin{tabular}{lrr}" in text
     assert r" & Clean accuracy (BAL) & Uniform noise (UN) \\" in text

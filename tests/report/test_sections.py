@@ -112,8 +112,10 @@ def test_a_corruption_has_one_line(evaluate):
     runs = [evaluate("float", 0, {"corruptions/mean15": 0.6, "corruptions/fog": 0.5})]
     runs.append(evaluate("model, adapted", 0, {"adapted/corruptions/mean15": 0.7, "adapted/corruptions/fog": 0.6}))
     section = sections.by_corruption(report.aggregate(runs))
-    assert [*section.frame.columns] == ["float", "model, adapted"] and texts_of(section) == {"Fog": ["0.500", "0.600"]}
-    assert texts_of(sections.by_corruption(report.aggregate(runs[1:]))) == {"Fog, adapted": ["0.600"]}
+    assert [*section.frame.columns] == ["float", "model, adapted"] and texts_of(section) == {
+        "Fog": ["0.500 [0.490, 0.510]", "0.600 [0.590, 0.610]"]
+    }
+    assert texts_of(sections.by_corruption(report.aggregate(runs[1:]))) == {"Fog, adapted": ["0.600 [0.590, 0.610]"]}
 
 
 def test_evaluations_of_one_model_are_one_row(evaluate):
@@ -162,7 +164,7 @@ def test_members_budget_and_warnings_of_one_model():
     section = sections.attack_members(table)
     assert [*section.frame.columns] == ["clean", "APGD-CE", "APGD-T", "FAB-T", "Square"]
     assert texts_of(section) == {"AutoAttack, L∞ radius 8/255": ["0.800", "0.500", "0.400", "0.400", "0.350"]}  # the first seed
-    assert "AutoAttack: 100 steps, 1 restart, 9 target classes, 5,000 queries of Square, 200 images." in section.caption
+    assert "AutoAttack: 100 steps, 1 restart(s), 9 target classes, 5,000 queries of Square, 200 images." in section.caption
     assert f"Warning (a, AutoAttack, L∞ radius 8/255): {WARNING}" in section.caption
     assert in_every_report(table, WARNING)
 
@@ -220,7 +222,7 @@ def two():
 
 
 def test_the_interval_is_newcombes(two):
-    entries = tables.cells(two)
+    entries = two["cells"]
     low, high = tables.separate_interval(entries["a", "shift/night"], entries["a", "clean"])
     assert (low, high) == pytest.approx((0.0524, 0.3339), abs=5e-5)  # Newcombe (1998), example (a) of method 10
 

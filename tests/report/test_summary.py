@@ -50,7 +50,7 @@ def test_over_seeds_the_gain_has_the_paired_interval(three_seeds):
         ("Uniform noise (UN)", f"best fcl 65.0%, +25.0 points [{100 * low:.1f}, {100 * high:.1f}] vs xe, significant"),
         ("Clean accuracy (BAL)", "fcl 91.0%, +0.0 points [-2.5, 2.5] vs xe, not significant"),
         ("Training time", "fcl 1.0 times that of xe"),
-        ("Measured on", "100 images, 3 seeds; paired 95% intervals over the seeds"),
+        ("Measured on", "100 images, 3 seeds; 95% intervals: paired over the seeds"),
     ]
     assert (
         summary.summary_lines(tables.aggregate(three_seeds))[1]
@@ -65,7 +65,7 @@ def test_with_one_seed_the_interval_is_over_the_images(one_seed):
         ("Mean over 15 corruptions", f"best noisymix 75.0%, +15.0 points {interval_of(150, 120)} vs xe, significant"),
         (CLEAN, f"noisymix 95.5%, +0.5 points {interval_of(191, 190)} vs xe, not significant"),
         ("Training time", "noisymix 2.9 times that of xe"),
-        ("Measured on", "100 images, 1 seed; paired 95% intervals over the images"),
+        ("Measured on", "100 images, 1 seed; 95% intervals: paired over the images"),
     ]
 
 
@@ -82,7 +82,7 @@ def test_without_results_per_image_the_interval_is_newcombes(evaluate):
     lines = lines_of(tables.aggregate(runs))
     half = 100 * np.hypot(0.01, 0.01)
     assert lines["Uniform noise (UN)"] == f"best fcl 60.0%, +20.0 points [{20 - half:.1f}, {20 + half:.1f}] vs xe, significant"
-    assert lines["Measured on"] == "100 images, 1 seed; unpaired 95% intervals"
+    assert lines["Measured on"] == "100 images, 1 seed; 95% intervals: unpaired (Newcombe's)"
 
 
 def test_every_kind_of_images_has_its_best_model(one_seed):
@@ -99,7 +99,7 @@ def test_every_kind_of_images_has_its_best_model(one_seed):
     assert list(lines) == ["Mean over 15 corruptions", noise, attacks, CLEAN, "Training time", "Measured on"]
     assert lines[noise] == f"best augmix 70.0%, +20.0 points {interval_of(140, 100, 2)} vs xe, significant"
     assert lines[attacks] == f"best trades 45.0%, +40.0 points {interval_of(90, 10, 2)} vs xe, significant"
-    assert lines["Measured on"].endswith("for 2 models at once")
+    assert lines["Measured on"].endswith("for 2 models at once (Bonferroni)")
 
 
 def test_clean_accuracy_is_that_of_every_named_model(one_seed):
@@ -265,7 +265,7 @@ def test_a_certificate_is_reported_with_its_noise_and_its_largest_radius(evaluat
     (note,) = report.evaluation_notes([run, run])
     largest = 0.25 * scipy.stats.norm.ppf(0.001 ** (1 / 1000))  # all copies of the selected class
     assert note.startswith("noised: certified accuracy") and f"no l2 radius above {largest:.2f} " in note
-    assert all(text in note for text in ("standard deviation 0.25", "confidence 0.999", "from 100 noisy copies", "1,000 that bound"))
+    assert all(text in note for text in ("standard deviation 0.25", "confidence 0.999", "100 noisy copies", "1,000 to bound"))
 
 
 def test_means_over_other_severities_are_named(evaluate):
@@ -278,7 +278,7 @@ def test_few_bins_of_the_calibration_error_are_named(evaluate):
     few, many = ({**evaluate(row, 0, {"calibration/rms": 0.02}), "card": {}} for row in ("few", "many"))
     few["rows"][0]["count"], many["rows"][0]["count"] = 160, 500
     (note,) = report.evaluation_notes([few, many])
-    assert note.startswith("few: the RMS calibration error is that of bins of 100 images. 160 images give 1, ")
+    assert note.startswith("few: RMS calibration error: 160 images in bins of 100, ")
     few["rows"][0]["metric"] = "adapted/calibration/rms"
     assert report.evaluation_notes([few]) == [note]
 
@@ -293,12 +293,11 @@ def test_each_kind_of_resizing_is_stated(evaluate):
     same, enlarged, also = (sized(evaluate(row, 0, metrics), 32, side) for row, side in (("a", 32), ("b", 224), ("c", 224)))
     assert report.evaluation_notes([same, evaluate("old", 0, metrics)]) == []
     assert report.evaluation_notes([same, enlarged, also]) == [
-        "b, c: corruptions were applied at 32x32 pixels; the network takes 224x224, and the images were resized to that after it."
+        "b, c: corruptions applied at 32x32 pixels, resized to 224x224 for the network."
     ]
     files = sized(evaluate("d", 0, {"un": 0.5, "flips/mean": 0.1}), 224, 224, data={"image_fit": "cropped to 224x224"})
     assert report.evaluation_notes([files]) == [
-        "d: perturbations and noise were applied at 224x224 pixels, to which the image files were resized before (cropped to 224x224); "
-        "the network takes 224x224."
+        "d: perturbations and noise applied at 224x224 pixels, image files resized before (cropped to 224x224)."
     ]
     assert report.evaluation_notes([sized(evaluate("e", 0, {"clean": 0.5}), 32, 224)]) == []  # nothing is applied
 
@@ -307,7 +306,7 @@ def test_a_report_states_it(tmp_path, evaluate):
     run = sized(evaluate("b", 0, {"corruptions/mean15": 0.5}), 32, 224)
     report.write(str(tmp_path), [run], title="t", command="c", commit="x")
     for name in ("report.md", "report.html"):
-        assert "b: corruptions were applied at 32x32 pixels; the network takes 224x224" in (tmp_path / name).read_text()
+        assert "b: corruptions applied at 32x32 pixels, resized to 224x224" in (tmp_path / name).read_text()
 
 
 @pytest.mark.parametrize(

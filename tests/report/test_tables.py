@@ -10,7 +10,7 @@ PAPER = {"xe": {"un": [0.41, 0.02]}, "unknown": {"un": [0.5, None]}}
 
 
 def test_mean_std_and_interval_over_seeds(three_seeds):
-    entry = tables.cells(tables.aggregate(three_seeds))["xe", "un"]
+    entry = tables.aggregate(three_seeds)["cells"]["xe", "un"]
     values = [0.40, 0.35, 0.45]
     expected = scipy.stats.t.interval(0.95, 2, np.mean(values), scipy.stats.sem(values))
     assert entry["values"] == values and entry["seeds"] == [0, 1, 2]
@@ -19,7 +19,7 @@ def test_mean_std_and_interval_over_seeds(three_seeds):
 
 
 def test_difference_is_the_paired_t_interval(three_seeds):
-    difference = tables.cells(tables.aggregate(three_seeds))["fcl", "un"]["difference"]
+    difference = tables.aggregate(three_seeds)["cells"]["fcl", "un"]["difference"]
     expected = scipy.stats.ttest_rel([0.60, 0.65, 0.70], [0.40, 0.35, 0.45]).confidence_interval()
     np.testing.assert_allclose(difference["mean"], 0.25)
     np.testing.assert_allclose([difference["low"], difference["high"]], expected)
@@ -28,26 +28,26 @@ def test_difference_is_the_paired_t_interval(three_seeds):
 
 def test_difference_uses_common_seeds_only(three_seeds, evaluate):
     table = tables.aggregate([*three_seeds[:3], evaluate("fcl", 7, {"un": 0.0})])
-    difference = tables.cells(table)["fcl", "un"]["difference"]
+    difference = table["cells"]["fcl", "un"]["difference"]
     assert difference["pairs"] == 1 and difference["low"] is None
     np.testing.assert_allclose(difference["mean"], 0.20)
 
 
 def test_one_seed_keeps_the_binomial_interval(three_seeds):
-    entry = tables.cells(tables.aggregate(three_seeds[:1]))["xe", "bal"]
+    entry = tables.aggregate(three_seeds[:1])["cells"]["xe", "bal"]
     assert entry["std"] is None and entry["difference"] is None
     np.testing.assert_allclose([entry["low"], entry["high"]], [0.89, 0.91])
 
 
 def test_equal_values_have_an_interval_without_width(evaluate):
-    (entry,) = tables.aggregate([evaluate("xe", seed, {"un": 0.5}) for seed in range(3)])["rows"]
+    (entry,) = tables.aggregate([evaluate("xe", seed, {"un": 0.5}) for seed in range(3)])["cells"].values()
     assert (entry["low"], entry["high"], entry["std"]) == (0.5, 0.5, 0.0)
 
 
 def test_order_paper_and_missing_metrics(evaluate):
     table = tables.aggregate([evaluate("fcl", 0, {"nun": 0.2}), evaluate("xe", 0, {"nun": 0.1, "un": 0.4})], PAPER)
     assert table["order"] == ["fcl", "xe"] and table["metrics"] == ["nun", "un"] and table["baseline"] == "xe"
-    entries = tables.cells(table)
+    entries = table["cells"]
     assert ("fcl", "un") not in entries and entries["fcl", "nun"]["paper"] is None
     assert entries["xe", "un"]["paper"] == [0.41, 0.02]
 
@@ -76,7 +76,7 @@ def test_results_follow_the_recorded_schema(three_seeds):
 
 def test_gain_is_positive_where_a_smaller_error_is_better(evaluate):
     table = tables.aggregate([evaluate("xe", 0, {"flips/mean": 0.3}), evaluate("fcl", 0, {"flips/mean": 0.1})])
-    assert tables.gain(tables.cells(table)["fcl", "flips/mean"]) == pytest.approx(0.2)
+    assert table["differences"]["fcl", "flips/mean"].gain == pytest.approx(0.2)
 
 
 def with_card(evaluation, **corruptions):
@@ -193,12 +193,12 @@ def test_one_seed_is_compared_image_by_image(evaluate):
     for run in runs:
         run["rows"][0].update(low=run["rows"][0]["value"] - 0.022, high=run["rows"][0]["value"] + 0.022)
     before = tables.aggregate(runs)
-    entry = tables.cells(before)["fcl", "bal"]
+    entry = before["cells"]["fcl", "bal"]
     assert entry["difference"]["images"] is None
     table = tables.aggregate(runs, per_image=per_image({("xe", 0): {"bal": xe}, ("fcl", 0): {"bal": fcl}}))
-    entry = tables.cells(table)["fcl", "bal"]
+    entry = table["cells"]["fcl", "bal"]
     assert entry["difference"]["images"]["p"] == pytest.approx(scipy.stats.binomtest(199, 448).pvalue)
-    assert tables.difference_intervals(table)["fcl", "bal"].significant
+    assert table["differences"]["fcl", "bal"].significant
     assert entry["difference"]["images"]["mean"] == pytest.approx(entry["difference"]["mean"]) == pytest.approx(-50 / 1500)
     captions = [sections.differences(one).caption for one in (table, before)]
     assert "paired over the images" in captions[0] and "Newcombe" in captions[1]
@@ -210,8 +210,8 @@ def test_a_difference_is_significant_if_and_only_if_its_interval_excludes_0(eval
     fcl[:7], xe[7] = True, True
     runs = [evaluate(row, 0, {"bal": values.mean()}) for row, values in (("xe", xe), ("fcl", fcl))]
     table = tables.aggregate(runs, per_image=per_image({("xe", 0): {"bal": xe}, ("fcl", 0): {"bal": fcl}}))
-    assert tables.cells(table)["fcl", "bal"]["difference"]["images"]["p"] == pytest.approx(0.0703, abs=1e-4)
-    low, high, significant = tables.difference_intervals(table)["fcl", "bal"]
+    assert table["cells"]["fcl", "bal"]["difference"]["images"]["p"] == pytest.approx(0.0703, abs=1e-4)
+    _, low, high, significant, *_ = table["differences"]["fcl", "bal"]
     expected = scipy.stats.ttest_rel(fcl, xe * 1.0).confidence_interval()
     assert (low, high) == pytest.approx((expected.low, expected.high)) and low > 0 and significant
     cell = sections.differences(table).frame.iloc[0, 0]
@@ -222,9 +222,9 @@ def test_a_difference_is_significant_if_and_only_if_its_interval_excludes_0(eval
 def test_other_images_are_not_paired(evaluate):
     runs = [evaluate("xe", 0, {"un": 0.5}), evaluate("fcl", 0, {"un": 0.6})]
     values = {"xe": ("these", correctness(50, 100)), "fcl": ("others", correctness(60, 100))}
-    assert tables.cells(tables.aggregate(runs, per_image=lambda e, _: values[e["row"]]))["fcl", "un"]["difference"]["images"] is None
+    assert tables.aggregate(runs, per_image=lambda e, _: values[e["row"]])["cells"]["fcl", "un"]["difference"]["images"] is None
     values = {"xe": ("these", correctness(50, 100)), "fcl": None}
-    assert tables.cells(tables.aggregate(runs, per_image=lambda e, _: values[e["row"]]))["fcl", "un"]["difference"]["images"] is None
+    assert tables.aggregate(runs, per_image=lambda e, _: values[e["row"]])["cells"]["fcl", "un"]["difference"]["images"] is None
 
 
 def test_over_several_seeds_the_seeds_decide(three_seeds):
@@ -232,20 +232,20 @@ def test_over_several_seeds_the_seeds_decide(three_seeds):
     values = {("xe", seed): {"bal": random.rand(5) < 0.91, "un": random.rand(5) < 0.4} for seed in range(3)}
     values |= {("fcl", seed): {"bal": random.rand(5) < 0.91, "un": random.rand(5) < 0.65} for seed in range(3)}
     table = tables.aggregate(three_seeds, per_image=per_image(values))
-    entry = tables.cells(table)["fcl", "un"]
+    entry = table["cells"]["fcl", "un"]
     means = {row: np.mean([values[row, seed]["un"] for seed in range(3)], axis=0) for row in ("xe", "fcl")}
     assert entry["difference"]["images"]["p"] == pytest.approx(scipy.stats.ttest_rel(means["fcl"], means["xe"]).pvalue)
-    intervals = tables.difference_intervals(table)
+    intervals = table["differences"]
     expected = scipy.stats.ttest_rel([0.60, 0.65, 0.70], [0.40, 0.35, 0.45]).confidence_interval()
-    assert intervals["fcl", "un"] == (pytest.approx(expected.low), pytest.approx(expected.high), True)
+    assert intervals["fcl", "un"][1:4] == (pytest.approx(expected.low), pytest.approx(expected.high), True)
     assert not intervals["fcl", "bal"].significant
 
 
 def test_intervals_hold_for_all_rows_at_once(three_seeds, evaluate):
     runs = [*three_seeds, *(evaluate("nfm", seed, {"un": value}) for seed, value in enumerate((0.5, 0.4, 0.6)))]
-    found = tables.difference_intervals(tables.aggregate(runs))["fcl", "un"]
+    found = tables.aggregate(runs)["differences"]["fcl", "un"]
     expected = scipy.stats.ttest_rel([0.60, 0.65, 0.70], [0.40, 0.35, 0.45]).confidence_interval(1 - 0.05 / 2)
-    assert found[:2] == pytest.approx((expected.low, expected.high))
+    assert found[1:3] == pytest.approx((expected.low, expected.high))
 
 
 def test_unverified_flip_rates_are_marked(evaluate):
@@ -256,12 +256,12 @@ def test_unverified_flip_rates_are_marked(evaluate):
     assert table["metrics"][:2] == ["flips/mean", "flips/mfr"] and table["details"] == ["flips/tilt", "flips/rate/tilt"]
     assert table["unverified"] == dict.fromkeys(["flips/mfr", "flips/mfr_without_noise", "flips/rate/tilt"], "recalled")
     text = report.to_markdown(table, "T")
-    assert "| Mean flip rate (mFR) † |" in text and "| Flip rate, tilt † | 0.700 (paper 0.569) | 0.700 |" in text
+    assert "| Mean flip rate (mFR) † |" in text and "| Flip rate, tilt † | 0.700 [0.690, 0.710] (paper 0.569) |" in text
     assert "| Mean flip probability (mFP) |" in text
     assert "† Divided by a reference network's numbers that were not verified (recalled)." in text
     assert "(mFR) †" in report.to_text(table) and report.to_text(table).endswith("(recalled).")
     page = report.to_html(table, "t")
-    assert "Flip rate, tilt †</th>" in page and "0.700 <small>paper 0.569</small>" in page
+    assert "Flip rate, tilt †</th>" in page and "0.700 <small>[0.690,\xa00.710]</small> <small>paper 0.569</small>" in page
     assert r"(mFR) \dag{}" in report.to_latex(table, "t")
     recorded = {(row["row"], row["metric"]): row for row in tables.results(table, "c", "x", {}, "")["rows"]}
     assert recorded["xe", "flips/mfr"]["unverified_reference"] and "unverified_reference" not in recorded["xe", "flips/mean"]

@@ -5,6 +5,7 @@ units of one final file or folder) is finished when all of them exist, by whiche
 killed at any moment, and many may share the work.
 """
 
+import abc
 import contextlib
 import dataclasses
 import functools
@@ -18,7 +19,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tf_robust.corrupted_datasets.sources import RECORD_FRAME, array_header
+from tf_robust.corrupted_datasets.reader import RECORD_FRAME, array_header
 from tf_robust.metrics import SEVERITIES
 from tf_robust.utils.files import atomic_file
 from tf_robust.utils.locks import file_lock
@@ -59,8 +60,7 @@ class Plan:
 
     def images(self, chunk: int) -> int:
         """Returns the number of images of a chunk."""
-        first, last = self.range_of(chunk)
-        return last - first
+        return len(range(*self.range_of(chunk)))
 
     def values(self, units: Iterable[Unit]) -> int:
         """Returns pixels times channels of units: their bytes without compression."""
@@ -76,35 +76,34 @@ class Plan:
         return units[(part - 1) * len(units) // parts : part * len(units) // parts]
 
 
-class Layout:
+class Layout(abc.ABC):
     """The files of a `Plan` in a folder. Subclasses define the group of a unit, the file of a unit, and how a group is finished."""
 
     def __init__(self, folder: str, plan: Plan) -> None:
         self.folder, self.plan = folder, plan
 
+    @abc.abstractmethod
     def group(self, name: str, severity: int) -> str:
         """Returns the name of the final file or folder of these units."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def path(self, unit: Unit) -> str:
         """Returns the path of a unit, below `.writing/`, until its group is finished."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def is_finished(self, group: str) -> bool:
         """Returns whether the final file or folder of a group exists."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def write(self, unit: Unit, levels: np.ndarray, labels: np.ndarray) -> None:
         """Writes one unit atomically: uint8 [n, H, W, C] and int64 [n]."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _finish(self, group, paths):
         """Creates the final file or folder from the files of all its units."""
-        raise NotImplementedError
 
     def room(self, units: Sequence[Unit]) -> int:
         """Returns an upper bound of the bytes that these units and finishing their groups take; 0: unknown."""
-        del units
         return 0
 
     def groups(self) -> list[str]:
@@ -183,14 +182,13 @@ def _save(path, array):
 def _join(path, parts):
     """Writes one .npy file with the rows of many, without holding them in memory."""
     headers = [array_header(part) for part in parts]
-    rows = sum(header.shape[0] for header in headers)
+    (_, *row), dtype, _ = headers[0]
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (sum(one[0][0] for one in headers), *row)}
     with atomic_file(path, "wb") as file:
-        np.lib.format.write_array_header_1_0(
-            file, {"descr": np.lib.format.dtype_to_descr(headers[0].dtype), "fortran_order": False, "shape": (rows, *headers[0].shape[1:])}
-        )
-        for part, header in zip(parts, headers):
+        np.lib.format.write_array_header_1_0(file, header)
+        for part, (_, _, offset) in zip(parts, headers):
             with open(part, "rb") as chunk:
-                chunk.seek(header.offset)
+                chunk.seek(offset)
                 shutil.copyfileobj(chunk, file, 2**20)
 
 
@@ -214,7 +212,12 @@ class RecordLayout(Layout):
         images = _encoder(self.plan.jpeg)(levels).numpy()
         with atomic_file(self.path(unit), "wb") as file, tf.io.TFRecordWriter(file.name) as writer:
             for image, label in zip(images, labels):
-                writer.write(_example(image, int(label)))
+                features = {
+                    "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
+                    "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[int(label)])),
+                }
+                example = tf.train.Example(features=tf.train.Features(feature=features))
+                writer.write(example.SerializeToString(deterministic=True))
 
     def _finish(self, group, paths):
         import tensorflow_datasets as tfds
@@ -241,17 +244,4 @@ class RecordLayout(Layout):
 def _encoder(jpeg):
     """Returns a function uint8 [N, H, W, C] -> bytes [N]."""
     encode = functools.partial(tf.io.encode_jpeg, quality=_JPEG_QUALITY) if jpeg else tf.io.encode_png
-
-    @tf.function(reduce_retracing=True)
-    def encoded(levels):
-        return tf.map_fn(encode, levels, fn_output_signature=tf.string)
-
-    return encoded
-
-
-def _example(image, label):
-    features = {
-        "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
-        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
-    }
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(deterministic=True)
+    return tf.function(functools.partial(tf.map_fn, encode, fn_output_signature=tf.string), reduce_retracing=True)

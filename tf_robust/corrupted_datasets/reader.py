@@ -1,29 +1,35 @@
-"""Reading corrupted sets: folders of CIFAR-C's .npy files, TFDS's corrupted sets, and those that `writer` wrote.
+"""Reading corrupted sets: folders of CIFAR-C's .npy files, TFDS's corrupted sets, and those that `job` wrote.
 
-`open_corrupted` returns one corruption at one severity as a `Source`; `available` lists the corruptions. Names are the
-benchmark's; TFDS has other names for two of CIFAR-10-C's, and CIFAR-10-C-bar spells one in its own way.
+`open_corrupted` returns one corruption at one severity as a `Source`, read from files on demand; `available` lists the corruptions. Names
+are the benchmark's; TFDS has other names for two of CIFAR-10-C's, and CIFAR-10-C-bar spells one in its own way.
 """
 
 import dataclasses
+import functools
+import math
 import os
 import pathlib
 import re
 import typing
+from collections.abc import Callable
 
 import numpy as np
+import tensorflow as tf
 
-from tf_robust.corrupted_datasets.sources import RECORD_FRAME, ArrayFileSource, RecordFileSource, array_header
 from tf_robust.data import tfds_sets
-from tf_robust.data.source import Source, check_labels
+from tf_robust.data.source import PARALLEL_READS, Source, check_labels, digest
 from tf_robust.data.subsets import stratified_order
+from tf_robust.data.tfds_sets import RecordFiles
 from tf_robust.metrics import SEVERITIES
+from tf_robust.ops import image_ops
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import read_json
 
+RECORD_FRAME = 16  # bytes of a TFRecord around each example
 TFDS_SETS = ("cifar10_corrupted", "imagenet2012_corrupted")
-CorruptedSource: typing.TypeAlias = ArrayFileSource | RecordFileSource
 _TFDS_NAMES = {"glass_blur": "frosted_glass_blur", "elastic_transform": "elastic"}
-_BAR_NAMES = {"transverse_chromatic_aberration": "transverse_chromatic_abberation"}  # file names of CIFAR-10-C-bar
+_FILE_NAMES = {"transverse_chromatic_abberation": "transverse_chromatic_aberration"}  # in CIFAR-10-C-bar
+_FOLDER_NAMES = {tfds_name: name for name, tfds_name in _TFDS_NAMES.items()}
 _CARD = {
     "type": "object",
     "required": ["data", "seed"],
@@ -32,6 +38,79 @@ _CARD = {
         "seed": {"type": "integer"},
     },
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrayFileSource(Source):
+    """One severity of a CIFAR-C .npy file: rows `first`..`first` + N - 1 of the file `path`, and labels, int64 [N]."""
+
+    random_access = True
+    path: str = ""
+    first: int = 0
+    labels: np.ndarray = None  # fields after optional ones need a default
+
+    def _rows(self, positions):
+        """Reads rows of the file, which is mapped anew for each call: no page stays resident."""
+        return np.array(np.load(self.path, mmap_mode="r", allow_pickle=False)[self.first + positions])
+
+    def ordered(self, batch_size: int) -> tf.data.Dataset:
+        def batches():
+            for start in range(0, self.size, batch_size):
+                cut = slice(start, start + batch_size)
+                yield self._rows(self.positions[cut]), self.labels[cut]
+
+        specs = (tf.TensorSpec([None, *self.image_shape], tf.uint8), tf.TensorSpec([None], tf.int64))
+        return tf.data.Dataset.from_generator(batches, output_signature=specs)
+
+    def subset(self, indices: np.ndarray) -> typing.Self:
+        return dataclasses.replace(self, size=len(indices), kept=self.positions[indices], labels=self.labels[indices])
+
+    def fingerprint(self) -> str:
+        return digest(self._rows(self.positions), self.labels)
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordFileSource(RecordFiles):
+    """TFRecord files of TFDS. JPEG is decoded exactly as by Pillow, which is not TensorFlow's default."""
+
+    random_access = True
+
+    @functools.cached_property
+    def labels(self) -> np.ndarray:
+        """Labels, int64 [N], read without decoding images."""
+        return self._labels_of(self._records())
+
+    def ordered(self, batch_size: int) -> tf.data.Dataset:
+        def example(_, record):
+            fields = self._fields(record)
+            image = image_ops.decode(fields["image"], self.image_shape[-1])
+            return tf.ensure_shape(image, self.image_shape), tf.cast(fields["label"], tf.int64)
+
+        return self._records().map(example, PARALLEL_READS, deterministic=True).batch(batch_size)
+
+    def subset(self, indices: np.ndarray) -> typing.Self:
+        return dataclasses.replace(self, size=len(indices), kept=self.positions[indices])
+
+    def _records(self):
+        """Returns a Dataset of (position, record) of the kept examples in their order; in another than the files', from memory."""
+        count = self.builder.info.splits[self.tfds_split].num_examples
+        if self.kept is None:
+            return self._range(0, count)
+        first = int(self.kept[0])
+        if np.array_equal(self.kept, np.arange(first, first + self.size)):
+            return self._range(first, first + self.size)
+        records = self._range(0, count)
+        mask = np.zeros(count, bool)
+        mask[self.kept] = True
+        mask = tf.constant(mask)
+        records = records.filter(lambda position, _: mask[position])
+        if np.all(np.diff(self.kept) > 0):
+            return records
+        found = dict(records.as_numpy_iterator())
+        return tf.data.Dataset.from_tensor_slices((self.kept, np.array([found[position] for position in self.kept], object)))
+
+
+CorruptedSource: typing.TypeAlias = ArrayFileSource | RecordFileSource
 
 
 def open_corrupted(where: str, source: Source | None, corruption: str, severity: int, *, data_dir: str | None = None) -> CorruptedSource:
@@ -52,25 +131,26 @@ def open_corrupted(where: str, source: Source | None, corruption: str, severity:
         ValueError: damaged files, or those of other images.
     """
     where = os.path.expanduser(where)
-    folder, is_arrays = _folder_of(where, data_dir)
-    present = _pairs(folder, is_arrays)
-    if (corruption, severity) not in present:
-        advice = ""
+    folder, members = _members(where, data_dir)
+    if (corruption, severity) not in members:
+        advice, names = "", dict.fromkeys(name for name, _ in members)
         if folder != where:
             name = _TFDS_NAMES.get(corruption, corruption) if where == "cifar10_corrupted" else corruption
             advice = f". Try: `tfds build {where}/{name}_{severity}` on a machine with a network, or --data_dir with its data"
-        raise FileNotFoundError(f"Expected {corruption!r} at severity {severity} in {folder}. Received: {_listed(present)}{advice}")
-    corrupted = (_open_arrays if is_arrays else _open_records)(folder, corruption, severity)
+        severities = {name: " ".join(str(severity) for severity in SEVERITIES if (name, severity) in members) for name in names}
+        listed = ", ".join(f"{name} {text}" for name, text in severities.items()).replace("1 2 3 4 5", "1-5")
+        raise FileNotFoundError(f"Expected {corruption!r} at severity {severity} in {folder}. Received: {listed or 'none'}{advice}")
+    corrupted = members[corruption, severity]()
     if source is None:
         return corrupted
-    corrupted = _matched(corrupted, source, card_of(where))
+    corrupted = _match(corrupted, source, card_of(where))
     check_images(where, source)
     return corrupted
 
 
 def available(where: str, data_dir: str | None = None) -> list[tuple[str, int]]:
     """Returns the corruptions of a corrupted set: [(name, severity)], sorted. Arguments as in `open_corrupted`."""
-    return _pairs(*_folder_of(os.path.expanduser(where), data_dir))
+    return [*_members(os.path.expanduser(where), data_dir)[1]]
 
 
 def check_images(where: str, source: Source) -> None:
@@ -95,8 +175,9 @@ def card_of(where: str) -> dict:
     return read_json(path, _CARD) if os.path.exists(path) else {}
 
 
-def _folder_of(where, data_dir):
-    """Returns the folder of a corrupted set, and whether it has arrays; else it has records."""
+def _members(where: str, data_dir: str | None) -> tuple[str, dict[tuple[str, int], Callable[[], CorruptedSource]]]:
+    """Returns the folder of a corrupted set, and {(corruption, severity): function that opens it}, sorted."""
+    folder = where
     if not os.path.isdir(where):
         if os.sep in where or where.startswith("."):
             raise FileNotFoundError(f"Expected a folder of a corrupted set. Not found: {where}")
@@ -104,79 +185,77 @@ def _folder_of(where, data_dir):
             raise unknown("corrupted set (neither a folder nor a set of TFDS)", where, TFDS_SETS)
         import tensorflow_datasets as tfds
 
-        return os.path.join(os.path.expanduser(data_dir or tfds.core.constants.DATA_DIR), where), False
-    has_arrays = bool(_array_names(where))
-    if has_arrays or _record_folders(where):
-        return where, has_arrays
-    inside = sorted(os.listdir(where))
-    raise FileNotFoundError(
-        f"Expected NAME.npy files (CIFAR-10-C) or NAME_SEVERITY folders (TFDS) in {where}. "
-        f"Received: {', '.join(inside[:8]) or 'nothing'}{', ...' if len(inside) > 8 else ''}"
-    )
+        folder = os.path.join(os.path.expanduser(data_dir or tfds.core.constants.DATA_DIR), where)
+    members: dict[tuple[str, int], Callable[[], CorruptedSource]] = {}
+    for path in pathlib.Path(folder).glob("*.npy") if folder == where else ():
+        if path.name != "labels.npy":
+            name = _FILE_NAMES.get(path.stem, path.stem)
+            members |= {(name, severity): functools.partial(_open_array, str(path), name, severity) for severity in SEVERITIES}
+    if not members:
+        versions = [path.parent for path in pathlib.Path(folder).glob("*_[1-5]/*.*.*/dataset_info.json")]
+        versions = [path for path in versions if re.fullmatch(r"\d+\.\d+\.\d+", path.name)]
+        for path in sorted(versions, key=lambda path: [*map(int, path.name.split("."))]):  # the newest replaces others
+            name, _, severity = path.parent.name.rpartition("_")
+            name = _FOLDER_NAMES.get(name, name)
+            members[name, int(severity)] = functools.partial(_open_records, where, str(path), name, int(severity))
+    if not members and folder == where:
+        inside = sorted(os.listdir(where))
+        raise FileNotFoundError(
+            f"Expected NAME.npy files (CIFAR-10-C) or NAME_SEVERITY folders (TFDS) in {where}. "
+            f"Received: {', '.join(inside[:8]) or 'nothing'}{', ...' if len(inside) > 8 else ''}"
+        )
+    return folder, dict(sorted(members.items(), key=lambda member: member[0]))
 
 
-def _pairs(folder, is_arrays):
-    """Returns [(corruption, severity)], sorted."""
-    if is_arrays:
-        return sorted((name, severity) for name in _array_names(folder) for severity in SEVERITIES)
-    return sorted(_record_folders(folder))
+def array_header(path: str) -> tuple[tuple[int, ...], np.dtype, int]:
+    """Returns (shape, type, byte at which the values begin) of a .npy file of rows of numbers, after checking that the file is complete."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"Expected a .npy file. Not found: {path}")
+    with open(path, "rb") as file:
+        try:
+            version = np.lib.format.read_magic(file)  # 3.0 differs from 2.0 in the names of fields
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, columns_first, dtype = read(file)
+        except Exception as error:  # NumPy reads the header as Python: TypeError, SyntaxError, tokenize.TokenError...
+            raise ValueError(f"Expected a .npy file. Received: {path}, damaged ({error}). Try: create or download it again") from error
+        offset = file.tell()
+    if dtype.hasobject or columns_first or not shape or min(shape) < 0:
+        order = "columns" if columns_first else "rows"
+        raise ValueError(f"Expected rows of numbers. Received: {path} of shape {shape}, type {dtype}, {order} first")
+    expected, size = offset + math.prod(shape) * dtype.itemsize, os.path.getsize(path)
+    if size != expected:
+        raise ValueError(
+            f"Expected {expected:,} bytes in {path} by its header (shape {shape}, {dtype}). "
+            f"Received: {size:,}, an incomplete file. Try: create or download it again"
+        )
+    return shape, dtype, offset
 
 
-def _array_names(folder):
-    """Returns {corruption: name of its file}."""
-    names = {spelling: name for name, spelling in _BAR_NAMES.items()}
-    files = sorted(file for file in os.listdir(folder) if file.endswith(".npy") and file != "labels.npy")
-    return {names.get(file.removesuffix(".npy"), file.removesuffix(".npy")): file for file in files}
-
-
-def _record_folders(folder):
-    """Returns {(corruption, severity): folder of its newest version} of a folder of NAME_SEVERITY/VERSION folders."""
-    names = {tfds_name: name for name, tfds_name in _TFDS_NAMES.items()}
-    folders: dict[tuple[str, int], list[str]] = {}
-    for info in pathlib.Path(folder).glob("*_[1-5]/*.*.*/dataset_info.json"):
-        name, _, severity = info.parent.parent.name.rpartition("_")
-        if re.fullmatch(r"\d+\.\d+\.\d+", info.parent.name):
-            folders.setdefault((names.get(name, name), int(severity)), []).append(str(info.parent))
-    return {key: max(versions, key=_version) for key, versions in folders.items()}
-
-
-def _version(folder):
-    return [int(number) for number in os.path.basename(folder).split(".")]
-
-
-def _listed(corruptions):
-    """Formats [(name, severity)] as `fog 1-5, snow 2`."""
-    names = dict.fromkeys(name for name, _ in corruptions)
-    severities = {name: [str(s) for n, s in corruptions if n == name] for name in names}
-    entries = [f"{name} {'1-5' if len(values) == 5 else ' '.join(values)}" for name, values in severities.items()]
-    return ", ".join(entries) or "none"
-
-
-def _open_arrays(folder, corruption, severity):
-    path, labels_path = os.path.join(folder, _array_names(folder)[corruption]), os.path.join(folder, "labels.npy")
+def _open_array(path, corruption, severity):
+    folder = os.path.dirname(path)
+    labels_path = os.path.join(folder, "labels.npy")
     shape, dtype, _ = array_header(path)
     if dtype != np.uint8 or len(shape) != 4 or shape[0] % 5 or not shape[0] or shape[3] not in (1, 3):
         raise ValueError(f"Expected uint8 images [5 * N, H, W, 1 or 3] in {path}. Received: {dtype} {shape}")
-    header = array_header(labels_path)
+    labels_shape, labels_type, _ = array_header(labels_path)
     labels = np.load(labels_path, allow_pickle=False).squeeze()
-    if not np.issubdtype(header.dtype, np.integer) or labels.shape != shape[:1]:
+    if not np.issubdtype(labels_type, np.integer) or labels.shape != shape[:1]:
         raise ValueError(
-            f"Expected {shape[0]} integer labels in {labels_path}, one per image of {path}. Received: {header.dtype} {header.shape}"
+            f"Expected {shape[0]} integer labels in {labels_path}, one per image of {path}. Received: {labels_type} {labels_shape}"
         )
     size = shape[0] // 5
     first = (severity - 1) * size
     labels = labels[first : first + size].astype(np.int64)
     class_names = tuple(map(str, range(int(labels.max()) + 1)))
     check_labels(labels, max(len(class_names), 1), labels_path)
-    return ArrayFileSource(
-        f"{folder}: {corruption} {severity}", "test", class_names, shape[1:], size, path=path, first=first, labels=labels
-    )
+    name = f"{folder}: {corruption} {severity}"
+    return ArrayFileSource(name, "test", class_names, shape[1:], size, path=path, first=first, labels=labels)
 
 
-def _open_records(where, corruption, severity):
+def _open_records(where, folder, corruption, severity):
     import tensorflow_datasets as tfds
 
-    folder, name = _record_folders(where)[corruption, severity], f"{where}: {corruption} {severity}"
+    name = f"{where}: {corruption} {severity}"
     try:
         builder = tfds.builder_from_directory(folder)
     except (*tfds_sets.DAMAGED, ValueError) as error:
@@ -204,7 +283,7 @@ def _open_records(where, corruption, severity):
     return corrupted
 
 
-def _matched(corrupted, source, card):
+def _match(corrupted, source, card):
     """Returns the corrupted images of `source`, with its classes and its subset, after checking that they match."""
     if corrupted.image_shape != tuple(source.image_shape):
         raise ValueError(
@@ -223,7 +302,7 @@ def _matched(corrupted, source, card):
             class_names=tuple(source.class_names[column] for column in folders),
             label_columns=None,
         )
-        matched = _matched(corrupted, own, card)
+        matched = _match(corrupted, own, card)
         return dataclasses.replace(
             matched, labels=np.take(folders, matched.labels), class_names=source.class_names, class_mask=source.class_mask
         )

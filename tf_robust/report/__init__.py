@@ -17,4 +17,4 @@ from tf_robust.report.curves import (
 from tf_robust.report.images import attacked_images, captioned_images, noise_samples, utility_by_class
 from tf_robust.report.page import Additions, Image, to_html, to_latex, to_markdown, to_text, write
 from tf_robust.report.summary import evaluation_notes, summarize, summary_lines
-from tf_robust.report.tables import Evaluation, Paper, PerImage, Table, aggregate, difference_intervals, results, to_frame
+from tf_robust.report.tables import Evaluation, Paper, PerImage, Table, aggregate, results, to_frame

@@ -83,22 +83,17 @@ def library() -> str:
     return vl_convert.javascript_bundle(vl_version=version).replace("</script", "<\\/script")
 
 
-def records(values: Iterable[Mapping] | pandas.DataFrame) -> list[Mapping]:
-    """Returns the lines of a frame as dictionaries, None for missing values; other values unchanged."""
-    if isinstance(values, pandas.DataFrame):
-        return values.astype(object).where(values.notna(), None).to_dict("records")
-    return list(values)
-
-
 def data(values: Iterable[Mapping] | pandas.DataFrame) -> alt.Data:
-    """Returns inline data, of which altair allows any number of lines."""
-    return alt.Data(values=records(values))
+    """Returns inline data, of which altair allows any number of lines; missing values become None."""
+    if isinstance(values, pandas.DataFrame):
+        return alt.Data(values=values.astype(object).where(values.notna(), None).to_dict("records"))
+    return alt.Data(values=list(values))
 
 
 def by_row(channel: str, order: Sequence[str], shown: Iterable[str] | None = None, legend: Mapping | None = MappingProxyType({})):
-    """Returns the encoding of rows as `color`, `strokeDash` or `shape`, the same for a row in every chart; up to 32 rows look different.
+    """Returns the encoding of rows as `color`, `strokeDash` or `shape`; `shown`: rows in the legend, None: all; `legend` None: no legend.
 
-    The legend has the rows of `shown`, all if that is None; there is none if `legend`, its properties, is None.
+    A row looks the same in every chart; up to 32 rows look different.
     """
     order, cycle = list(order), len(COLORS)
     names = order if shown is None else [row for row in order if row in set(shown)]
@@ -127,7 +122,9 @@ def row_step(order: Iterable[str]) -> alt.Step:
     return alt.Step(5 + 13 * (1 + max(len(re.findall(_BETWEEN, name)) for name in order)))
 
 
-def panels(chart: Chart, values: Sequence[Mapping], field: str, names: Iterable[str], columns: int, width: int | None = None) -> Chart:
+def panels(
+    chart: Chart, values: Sequence[Mapping] | pandas.DataFrame, field: str, names: Iterable[str], columns: int, width: int | None = None
+) -> Chart:
     """Returns one panel for each name, the value of a field of the data; titles are broken in lines if the panel has a width."""
     titles = {name: wrapped(re.sub(_BETWEEN, ",\n", name), width // _LETTER) if width else name for name in names}
     for first in range(0, len(titles), columns):  # panels side by side have titles of equally many lines, or they would not be aligned
@@ -136,7 +133,7 @@ def panels(chart: Chart, values: Sequence[Mapping], field: str, names: Iterable[
         titles |= {name: "\n" * (most - titles[name].count("\n")) + titles[name] for name in beside}
     header = alt.Header(labelExpr="split(datum.label, '\\n')", title=None)
     facet = alt.Facet(f"{field}:N", sort=list(titles.values()), header=header, title=None)
-    return chart.facet(facet, data=data({**value, field: titles[value[field]]} for value in values), columns=columns)
+    return chart.facet(facet, data=data({**value, field: titles[value[field]]} for value in data(values).values), columns=columns)
 
 
 def tips(texts: Iterable[str], numbers: Iterable[str] = (), number_format: str = ".4f") -> list[alt.Tooltip]:
@@ -145,13 +142,13 @@ def tips(texts: Iterable[str], numbers: Iterable[str] = (), number_format: str =
     return [*named, *(alt.Tooltip(f"{field}:Q", format=number_format, title=field.replace("_", " ")) for field in numbers)]
 
 
-def domain(values: Iterable[float | None], fractions: bool = True) -> list[float]:
+def domain(values: Iterable[float | None] | pandas.Series, fractions: bool = True) -> list[float]:
     """Returns the ends of an axis on which small differences look small.
 
     Fractions span at least 0.1 within [0, 1], other numbers at least a fifth of the largest magnitude.
     """
-    known = [value for value in values if value is not None]
-    low, high = min(known), max(known)
+    known = pandas.Series([*values], dtype=float).dropna()
+    low, high = float(known.min()), float(known.max())
     least = _MIN_FRACTIONS if fractions else _MIN_RELATIVE * max(abs(low), abs(high)) or 1.0
     margin = max((least - (high - low)) / 2, 0.05 * (high - low))
     start, end = low - margin, high + margin

@@ -12,24 +12,9 @@ import pandas
 
 from tf_robust import metrics
 from tf_robust.evaluation.metric_value import describe, parse_metric
-from tf_robust.report.chart import (
-    COLORS,
-    INK,
-    Chart,
-    by_row,
-    data,
-    domain,
-    finish,
-    lines_by_row,
-    panels,
-    records,
-    row_axis,
-    row_step,
-    span,
-    tips,
-)
+from tf_robust.report.chart import COLORS, INK, Chart, by_row, data, domain, finish, lines_by_row, panels, row_axis, row_step, span, tips
 from tf_robust.report.sections import shift_pairs
-from tf_robust.report.tables import Entry, Table, cells, difference_intervals, kinds_of_robustness
+from tf_robust.report.tables import Table, kinds_of_robustness
 
 _CORRUPTIONS = (
     *(f"corruptions/{name}" for name in (*metrics.BENCHMARK, *metrics.EXTRA)),
@@ -38,36 +23,28 @@ _CORRUPTIONS = (
 _LEAST_POINTS = 10  # at the ends of the scale of differences, so that small ones look small
 
 
-def _table_frame(table: Table, unadapted: bool = False) -> pandas.DataFrame:
+def _frame_of(table: Table, unadapted: bool = False) -> pandas.DataFrame:
     """Returns one line for each row and metric: the parts of its name, mean, ends of its spread, and difference to the baseline in points.
 
     `unadapted`: a row that was measured with test-time adaptation alone has the names without it.
     """
-    lines: dict[tuple[str, str], dict] = {}
-    entries, intervals = table["rows"], difference_intervals(table)
-    if unadapted:
-        entries = sorted(entries, key=lambda entry: not parse_metric(entry["metric"]).adapted)
-    for entry in entries:
-        row, metric = entry["row"], parse_metric(entry["metric"]).unadapted if unadapted else entry["metric"]
-        name, one = parse_metric(metric), intervals.get((row, metric))
-        lines[row, metric] = {
-            **{"row": row, "name": metric, "family": name.family, "member": name.name, "severity": name.severity},
-            **{"mean": entry["mean"], **dict(zip(("low", "high"), _spread(entry)))},
-            "points": 100 * entry["difference"]["mean"] if entry["difference"] else None,
-            **{"points_low": 100 * one.low if one else None, "points_high": 100 * one.high if one else None},
+    lines = {}
+    for (row, metric), entry in sorted(table["cells"].items(), key=lambda cell: unadapted and not parse_metric(cell[0][1]).adapted):
+        name = parse_metric(parse_metric(metric).unadapted if unadapted else metric)
+        mean, std, change = entry["mean"], entry["std"], table["differences"].get((row, str(name)), (None, None, None))
+        low, high = (entry["low"], entry["high"]) if std is None else (mean - std, mean + std)
+        lines[row, str(name)] = {
+            **{"row": row, "name": str(name), "family": name.family, "member": name.name, "severity": name.severity},
+            **{"mean": mean, "low": low, "high": high},
+            **{"paper": entry["paper"][0] if entry["paper"] else None, "seeds": len(entry["seeds"])},
+            **{field: None if end is None else 100 * end for field, end in zip(("points", "points_low", "points_high"), change)},
         }
     return pandas.DataFrame([*lines.values()]).sort_values("row", key=lambda rows: rows.map(table["order"].index), kind="stable")
 
 
-def _spread(entry: Entry) -> tuple[float | None, float | None]:
-    """Returns `(mean - std, mean + std)` over seeds; with one seed the ends of its interval, or (None, None)."""
-    std = entry["std"]
-    return (entry["low"], entry["high"]) if std is None else (entry["mean"] - std, entry["mean"] + std)
-
-
 def _spread_caption(table: Table) -> str:
-    """Returns the meaning of the ends of `_spread`."""
-    alone = [entry["std"] is None for entry in table["rows"]]
+    """Returns the meaning of `low` and `high` in `_frame_of`."""
+    alone = [entry["std"] is None for entry in table["cells"].values()]
     return "95% interval" if all(alone) else "sample std over seeds, or 95% interval" if any(alone) else "sample std over seeds"
 
 
@@ -79,23 +56,20 @@ def of_table(table: Table) -> list[Chart]:
 
 def comparison(table: Table) -> Chart:
     """Draws one panel per headline: every row's mean, its std or interval, and the paper's mean."""
-    values: list[dict] = []
-    for metric in table["headlines"]:
-        entries = [entry for entry in table["rows"] if entry["metric"] == metric]
-        spreads, papers = [_spread(entry) for entry in entries], [entry["paper"][0] if entry["paper"] else None for entry in entries]
-        start, end = domain(
-            [*(entry["mean"] for entry in entries), *(end for ends in spreads for end in ends), *papers], describe(metric).is_fraction
-        )
-        for entry, (low, high), paper in zip(entries, spreads, papers):  # every point has the ends of the panel's axis
-            names = {"row": entry["row"], "metric": _title(metric), "name": metric, "seeds": len(entry["seeds"])}
-            values.append({**names, "mean": entry["mean"], "paper": paper, "start": start, "end": end, "low": low, "high": high})
-    y = row_axis(table["order"], 22)
+    frame = _frame_of(table)
+    frame = frame[frame["name"].isin(table["headlines"])]
+    titles = {name: describe(name).name + "\n(lower is better)" * parse_metric(name).lower_is_better for name in table["headlines"]}
+    parts = []
+    for name, part in frame.groupby("name"):  # every point has the ends of its panel's axis
+        start, end = domain(part[["mean", "low", "high", "paper"]].stack(), describe(name).is_fraction)
+        parts.append(part.assign(metric=titles[name], start=start, end=end))
+    frame = pandas.concat(parts).sort_index()
 
     def x(field: str) -> alt.X:
         return alt.X(f"{field}:Q", title=None, scale=alt.Scale(zero=False, nice=False), axis=alt.Axis(tickCount=3, format=",~r"))
 
-    base = alt.Chart().encode(y=y)
-    printed = any(value["paper"] is not None for value in values)
+    base = alt.Chart().encode(y=row_axis(table["order"], 22))
+    printed = bool(frame["paper"].notna().any())
     layers = [
         base.mark_rule(opacity=0).encode(x=x("start"), x2="end"),  # the ends of the axis
         base.mark_rule(strokeWidth=1.5, opacity=0.6).encode(x=x("low"), x2="high"),
@@ -107,82 +81,73 @@ def comparison(table: Table) -> Chart:
         ),
     ]
     panel = alt.layer(*layers).properties(width=170, height=row_step(table["order"]))
-    chart = panels(panel, values, "metric", map(_title, table["headlines"]), 4, 170).resolve_scale(x="independent")
+    chart = panels(panel, frame, "metric", titles.values(), 4, 170).resolve_scale(x="independent")
     diamonds = "; diamonds: the paper" * printed
     caption = f"Metrics of the first table; lines: {_spread_caption(table)}{diamonds}. The axes of fractions span at least 0.1."
     return finish(chart, "comparison", caption)
-
-
-def _title(metric: str) -> str:
-    return "\n".join([describe(metric).name, *["(lower is better)"] * parse_metric(metric).lower_is_better])
 
 
 def pareto(table: Table) -> Chart | None:
     """Draws robust over clean accuracy with intervals; a line joins the rows that no other row surpasses in both."""
     clean = next((metric for metric in table["metrics"] if parse_metric(metric).is_clean), None)
     robust = next(iter(kinds_of_robustness(table).values()), None)
-    if clean is None or robust is None or len(values := _pairs(table, {"clean": clean, "robust": robust})) < 2:
+    if clean is None or robust is None or len(frame := _pairs(table, {"clean": clean, "robust": robust})) < 2:
         return None
-    points = np.array([(value["clean"], value["robust"]) for value in values])
-    for value, point in zip(values, points):
-        value["front"] = not bool(np.any(np.all(points >= point, axis=1) & np.any(points > point, axis=1)))
-    line = "; the dashed line joins the models that no other surpasses in both" if sum(value["front"] for value in values) > 1 else ""
-    title = describe(clean).name
-    caption = f"{describe(robust).name} over {title[:1].lower()}{title[1:]}{line}. Both axes span at least 0.1."
-    shape = by_row("shape", table["order"], [value["row"] for value in values])
-    layers = _scatter(table, values, {"clean": title, "robust": describe(robust).name}, shape)
-    return finish(alt.layer(*layers, data=data(values)), "pareto", caption, 340)
+    points = frame[["clean", "robust"]].to_numpy()
+    frame["front"] = [not np.any(np.all(points >= point, axis=1) & np.any(points > point, axis=1)) for point in points]
+    line = "; the dashed line joins the models that no other surpasses in both" * bool(frame["front"].sum() > 1)
+    title, robust_title = describe(clean).name, describe(robust).name
+    caption = f"{robust_title} over {title[:1].lower()}{title[1:]}{line}. Both axes span at least 0.1."
+    layers = _scatter(table, frame, {"clean": title, "robust": robust_title}, by_row("shape", table["order"], frame["row"]))
+    return finish(alt.layer(*layers, data=data(frame)), "pareto", caption, 340)
 
 
 def shift_chart(table: Table) -> Chart | None:
     """Draws accuracy on each shifted data set over accuracy on the original images, one point per row and set, with the diagonal."""
-    values = [
-        {**value, "data": parse_metric(shift).name}
-        for clean, shift in shift_pairs(table)
-        for value in _pairs(table, {"original": clean, "shifted": shift})
+    frames = [
+        _pairs(table, {"original": clean, "shifted": shift}).assign(data=parse_metric(shift).name) for clean, shift in shift_pairs(table)
     ]
-    if not values:
+    if not frames or (frame := pandas.concat(frames)).empty:
         return None
-    ends = domain([value[name] for value in values for name in ("original", "shifted", "left", "right", "low", "high")])
+    ends = domain(frame[["original", "shifted", "left", "right", "low", "high"]].stack())
     titles = {"original": "accuracy on the original images", "shifted": "accuracy on the shifted images"}
     shape = alt.Shape("data:N", sort=None, title=None, legend=alt.Legend(orient="bottom"))
-    layers = _scatter(table, values, titles, shape, ends, ("row", "data"))
     diagonal = alt.Chart(data({"original": end, "shifted": end} for end in ends)).mark_line(strokeDash=[4, 3], opacity=0.5, color=INK)
-    diagonal = diagonal.encode(span(alt.X, "original", ends, titles["original"]), span(alt.Y, "shifted", ends, titles["shifted"]))
+    diagonal = diagonal.encode(*(span(channel, *title[:1], ends, title[1]) for channel, title in zip((alt.X, alt.Y), titles.items())))
     caption = (
         "Accuracy on shifted data over accuracy on the original images, one point per model and data set; on the dashed line both are "
         f"equal. Lines: {_spread_caption(table)}."
     )
-    return finish(alt.layer(diagonal, *layers, data=data(values)), "shifts", caption, 340)
+    layers = _scatter(table, frame, titles, shape, ends, ("row", "data"))
+    return finish(alt.layer(diagonal, *layers, data=data(frame)), "shifts", caption, 340)
 
 
-def _pairs(table: Table, metrics: Mapping[str, str]) -> list[dict]:
+def _pairs(table: Table, metrics: Mapping[str, str]) -> pandas.DataFrame:
     """Returns the means of two metrics {name: metric} of every row that has both, with the ends of their spreads."""
-    entries, values = cells(table), []
-    (x, across), (y, down) = metrics.items()
-    for row in table["order"]:
-        if (row, across) in entries and (row, down) in entries:
-            first, second = entries[row, across], entries[row, down]
-            (left, right), (low, high) = _spread(first), _spread(second)
-            values.append({"row": row, x: first["mean"], y: second["mean"], "left": left, "right": right, "low": low, "high": high})
-    return values
+    frame = _frame_of(table)
+    ends = (("left", "right"), ("low", "high"))
+    first, second = (
+        frame[frame["name"] == metric].set_index("row")[["mean", "low", "high"]].set_axis([name, *of_metric], axis=1)
+        for (name, metric), of_metric in zip(metrics.items(), ends)
+    )
+    return first.join(second, how="inner").reset_index()
 
 
 def _scatter(
-    table: Table, values: Sequence[dict], titles: Mapping[str, str], shape: alt.Shape, ends: Sequence[float] = (), texts=("row",)
+    table: Table, frame: pandas.DataFrame, titles: Mapping[str, str], shape: alt.Shape, ends: Sequence[float] = (), texts=("row",)
 ) -> list[alt.Chart]:
     """Returns the layers of points with intervals across (left, right) and down (low, high), and of the line of those with "front"."""
     (x, x_title), (y, y_title) = titles.items()
-    x_ends = ends or domain([value[name] for value in values for name in (x, "left", "right")])
-    y_ends = ends or domain([value[name] for value in values for name in (y, "low", "high")])
-    color = by_row("color", table["order"], {value["row"] for value in values})
+    x_ends = ends or domain(frame[[x, "left", "right"]].stack())
+    y_ends = ends or domain(frame[[y, "low", "high"]].stack())
+    color = by_row("color", table["order"], frame["row"])
 
     def at(across: str = x, down: str = y) -> alt.Chart:
         return alt.Chart().encode(span(alt.X, across, x_ends, x_title), span(alt.Y, down, y_ends, y_title), color)
 
     line = at().mark_line(interpolate="step-before", strokeDash=[4, 3], opacity=0.5).encode(color=alt.value(INK))
     return [
-        *[line.transform_filter("datum.front")] * ("front" in values[0]),
+        *[line.transform_filter("datum.front")] * ("front" in frame),
         at("left").mark_rule(opacity=0.5).encode(x2="right"),
         at(down="low").mark_rule(opacity=0.5).encode(y2="high"),
         at().mark_point(filled=True, size=80, opacity=1).encode(shape, tooltip=tips(texts, (x, y, "low", "high"))),
@@ -191,7 +156,7 @@ def _scatter(
 
 def corruption_groups(table: Table) -> Chart | None:
     """Draws bars for noise, blur, weather and digital corruptions."""
-    frame = _table_frame(table, unadapted=True).rename(columns={"member": "group", "mean": "accuracy"})
+    frame = _frame_of(table, unadapted=True).rename(columns={"member": "group", "mean": "accuracy"})
     frame = frame[frame["name"].isin([f"corruptions/{group}" for group in metrics.GROUPS])]
     if frame.empty:
         return None
@@ -225,49 +190,43 @@ def severities(table: Table) -> Chart | None:
 def corruption_heat_map(table: Table) -> Chart | None:
     """Draws accuracies, the mean over seeds, one panel per row: corruptions down, the measured severities across."""
     frame = _by_severity(table).rename(columns={"mean": "accuracy"})
-    if frame.empty:
-        return None
     color = alt.Color("accuracy:Q", scale=alt.Scale(scheme="viridis", domain=[0, 1]))
-    caption = f"Accuracy by corruption and severity{', mean over seeds' * _has_seeds(table)}."
-    chart = _corruption_panels(frame, color, ".2f", "datum.accuracy > 0.45 ? 'black' : 'white'", 31, ("accuracy",))
-    return finish(chart, "corruptions", caption)
+    caption = f"Accuracy by corruption and severity{', mean over seeds' * bool((frame['seeds'] > 1).any())}."
+    return _corruption_panels(frame, color, ".2f", "datum.accuracy > 0.45 ? 'black' : 'white'", 31, ("accuracy",), "corruptions", caption)
 
 
 def difference_heat_map(table: Table) -> Chart | None:
     """Draws the differences of accuracies to the baseline in percentage points, one panel per other row."""
     frame = _by_severity(table).dropna(subset="points")
-    if frame.empty:
-        return None
-    largest = max(_LEAST_POINTS, float(frame["points"].abs().max()))
+    largest = max([_LEAST_POINTS, *frame["points"].abs()])
     color = alt.Color("points:Q", scale=alt.Scale(scheme="blueorange", reverse=True, domain=[-largest, largest]))
     caption = (
-        f"Accuracy minus that of {table['baseline']}, in percentage points{', mean over common seeds' * _has_seeds(table)}: blue is "
-        "better, orange is worse. Single cells vary more than the means over them."
+        f"Accuracy minus that of {table['baseline']}, in percentage points{', mean over common seeds' * bool((frame['seeds'] > 1).any())}: "
+        "blue is better, orange is worse. Single cells vary more than the means over them."
     )
     ink = f"abs(datum.points) > {0.6 * largest:.6g} ? 'white' : 'black'"
-    chart = _corruption_panels(frame, color, "+.1f", ink, 37, ("points", "points_low", "points_high"))
-    return finish(chart, "corruption_differences", caption)
-
-
-def _has_seeds(table: Table) -> bool:
-    return any(len(entry["values"]) > 1 for entry in table["rows"])
+    return _corruption_panels(frame, color, "+.1f", ink, 37, ("points", "points_low", "points_high"), "corruption_differences", caption)
 
 
 def _by_severity(table: Table, unadapted: bool = False) -> pandas.DataFrame:
-    """Returns the lines of `_table_frame` of single severities, with the names of their corruptions."""
-    frame = _table_frame(table, unadapted).dropna(subset="severity").astype({"severity": int})
+    """Returns the lines of `_frame_of` of single severities, with the names of their corruptions."""
+    frame = _frame_of(table, unadapted).dropna(subset="severity").astype({"severity": int})
     return frame.assign(corruption=[describe(f"{one.family}/{one.member}").name for one in frame.itertuples()])
 
 
-def _corruption_panels(frame: pandas.DataFrame, color: alt.Color, number: str, ink: str, width: int, numbers: Sequence[str]) -> Chart:
-    known = {describe(name).name: place for place, name in enumerate(_CORRUPTIONS)}
+def _corruption_panels(
+    frame: pandas.DataFrame, color: alt.Color, number: str, ink: str, width: int, numbers: Sequence[str], name: str, caption: str
+) -> Chart | None:
+    if frame.empty:
+        return None
+    known = {describe(corruption).name: place for place, corruption in enumerate(_CORRUPTIONS)}
     base = alt.Chart().encode(
         alt.X("severity:O", axis=alt.Axis(labelAngle=0)),
-        alt.Y("corruption:N", title=None, sort=sorted(frame["corruption"].unique(), key=lambda name: known.get(name, len(known)))),
+        alt.Y("corruption:N", title=None, sort=sorted(frame["corruption"].unique(), key=lambda one: known.get(one, len(known)))),
         tooltip=tips(("row", "corruption", "severity", "name"), numbers),
     )
     panel = _heat_map(base, color, number, ink).properties(width=alt.Step(width), height=alt.Step(17))
-    return panels(panel, records(frame), "row", frame["row"].unique(), 4, 210)
+    return finish(panels(panel, frame, "row", frame["row"].unique(), 4, 210), name, caption)
 
 
 def _heat_map(base: alt.Chart, color: alt.Color, number: str, ink: str) -> alt.LayerChart:
@@ -278,12 +237,12 @@ def _heat_map(base: alt.Chart, color: alt.Color, number: str, ink: str) -> alt.L
 
 def flips(table: Table) -> Chart | None:
     """Draws flip probabilities: perturbations down, rows across."""
-    frame = _table_frame(table)
     chosen = [name for name in table["details"] if parse_metric(name).family == "flips" and not parse_metric(name).is_flip_rate]
+    frame = _frame_of(table).rename(columns={"mean": "flips"})
     frame = frame[frame["name"].isin(chosen)]
     if frame.empty:
         return None
-    frame = frame.assign(flips=frame["mean"], perturbation=frame["member"].str.replace("_", " "))
+    frame = frame.assign(perturbation=frame["member"].str.replace("_", " "))
     largest = max(0.1, float(frame["flips"].max()))
     base = alt.Chart(data(frame)).encode(
         alt.X("row:N", title=None, sort=table["order"], axis=alt.Axis(labelAngle=-40)),
@@ -315,11 +274,13 @@ def cost(table: Table) -> Chart | None:
 def training_curves(histories: Mapping[str, Mapping[str, Sequence[float | None]]]) -> Chart:
     """Draws one panel per quantity, one line per row; values are None at epochs without one, and the others are then marked."""
     quantities = dict.fromkeys(name for history in histories.values() for name in history)
-    values: list[dict] = []
-    for row, history in histories.items():
-        for name, series in history.items():
-            shared = {"row": row, "quantity": name, "sparse": None in series or len(series) == 1}
-            values += [{**shared, "epoch": epoch, "value": value} for epoch, value in enumerate(series, 1) if value is not None]
+    values = [
+        {"row": row, "quantity": name, "sparse": None in series or len(series) == 1, "epoch": epoch, "value": value}
+        for row, history in histories.items()
+        for name, series in history.items()
+        for epoch, value in enumerate(series, 1)
+        if value is not None
+    ]
     longest = max(len(series) for history in histories.values() for series in history.values())
     base = alt.Chart().encode(
         alt.X("epoch:Q", scale=alt.Scale(domain=[0, longest]), axis=alt.Axis(tickMinStep=1)),

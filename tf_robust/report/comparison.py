@@ -4,7 +4,7 @@ import dataclasses
 import glob
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -17,9 +17,9 @@ from tf_robust.report import curves, images, page
 from tf_robust.report.chart import Chart
 from tf_robust.report.charts import class_histogram, training_curves
 from tf_robust.report.page import Additions, Image
-from tf_robust.report.sections import interval, value
+from tf_robust.report.sections import group_name, interval, value
 from tf_robust.report.summary import evaluation_notes, summary_lines
-from tf_robust.report.tables import Table, aggregate, choose_metrics, difference_intervals, gain
+from tf_robust.report.tables import Table, aggregate, choose_metrics
 from tf_robust.saved_models import loading
 from tf_robust.training.callbacks import read_history
 
@@ -79,21 +79,11 @@ def write_report(
     notes = list(suite.get("notes", ()))
     if suite.get("baseline") and baseline is None and len(first) > 1:
         notes.append(f"The baseline {suite['baseline']} is missing: it has no evaluation here.")
-    figures, records = os.path.join(folder, "figures"), _own_records(evaluations)
-    examples, folders = None, {row: (records_in(one), _run_folder(one)) for row, one in first.items()}
-    if data and baseline and os.path.isdir(os.path.join(folders[baseline][1], "saved_model")):
-        examples = _examples(figures, data, baseline, folders[baseline][1], records)
-    drawn = data_figures(figures, data) if data else []
-    drawn += [*training_charts(folders), *_sheets(folders)]
+    figures, records = os.path.join(folder, "figures"), {row: _own_records(one) for row, one in first.items()}
+    folders = {row: (records_in(one), _run_folder(one)) for row, one in first.items()}
     measured = {parse_metric(row["metric"]).plain.family for one in evaluations for row in one["rows"]}
-    if "aurra" in measured:
-        drawn += calibration_charts(records)
-    if measured & {"calibrated", "abstention", "conformal"}:
-        drawn += _confidence_charts(records)
-    if measured & {"robust", "attack_curves", "distance"}:
-        drawn += _attack_charts(records, suite.get("panels"))
-    if "certified" in measured:
-        drawn += certified_charts(records)
+    drawn = data_figures(figures, data) if data else []
+    drawn += [*training_charts(folders), *_sheets(folders), *record_charts(records, measured, suite.get("panels"))]
     return page.write(
         folder,
         evaluations,
@@ -102,7 +92,7 @@ def write_report(
         commit=", ".join(dict.fromkeys(one["commit"] for one in evaluations)),
         paper=suite.get("paper"),
         baseline=baseline,
-        examples=examples,
+        examples=_examples(figures, data, baseline, folders[baseline][1], records) if data and baseline else (),
         figures=drawn,
         notes=notes,
         per_image=PerImage(records_in),
@@ -132,35 +122,33 @@ def records_in(one: Mapping) -> str:
     return one.get("measured_in", os.path.dirname(one["saved_model"]))
 
 
-def _run_folder(one):
-    """The folder of the run that exported an evaluated model, with its learning curves and figures; of other models that of the records."""
-    if os.path.exists(os.path.join(records_in(one), "flags.txt")):
-        return records_in(one)
+def _run_folder(one: Mapping) -> str:
+    """Returns the folder of the run that exported an evaluated model, with its learning curves; of other models that of the records."""
     folder, name = os.path.split(one["saved_model"])
-    return folder if name == "saved_model" and os.path.exists(os.path.join(folder, "flags.txt")) else records_in(one)
+    runs = [records_in(one), *([folder] if name == "saved_model" else [])]
+    return next((run for run in runs if os.path.exists(os.path.join(run, "flags.txt"))), records_in(one))
 
 
-def _own_records(evaluations):
-    """{row: {set: record}} of the first seed of each row."""
-    own: dict[str, dict[str, dict]] = {}
-    for one in evaluations:
-        if one["row"] not in own:
-            read = evaluation.read_records(os.path.join(records_in(one), "measured.jsonl"))
-            identified = "model_digest" in one  # not in the recorded results of version 0.1.0
-            own[one["row"]] = evaluation.own_records(one, read) if identified else {record["set"]: record for record in read}
-    return own
+def _own_records(one: Mapping) -> dict[str, dict]:
+    """Returns {set: record} of an evaluation."""
+    read = evaluation.read_records(os.path.join(records_in(one), "measured.jsonl"))
+    identified = "model_digest" in one  # not in the recorded results of version 0.1.0
+    return evaluation.own_records(one, read) if identified else {record["set"]: record for record in read}
 
 
-def _examples(folder, data, baseline, baseline_folder, own_records):
-    source, config = data.evaluation_source(), data.eval_config
-    records = {row: [*own.values()] for row, own in own_records.items()}
-    sets = evaluation.evaluation_sets(source, data.noise_source(), config, data.config.data_dir or None)
-
-    def load_baseline():
-        return evaluation.masked(loading.load_classifier(os.path.join(baseline_folder, "saved_model")), source.class_mask)
-
+def _examples(folder: str, data: EvaluationData, baseline: str, baseline_folder: str, records: Records) -> list[Image]:
+    """Draws images on which the rows differ, if the baseline has a SavedModel."""
+    path = os.path.join(baseline_folder, "saved_model")
+    if not os.path.isdir(path):
+        return []
+    source = data.evaluation_source()
+    sets = evaluation.evaluation_sets(source, data.noise_source(), data.eval_config, data.config.data_dir or None)
+    of_rows = {row: [*own.values()] for row, own in records.items()}
     with source.reading():
-        return images.draw_gains(folder, source, sets, records, baseline, load_baseline)
+        drawn = images.draw_gains(
+            folder, source, sets, of_rows, baseline, lambda: evaluation.masked(loading.load_classifier(path), source.class_mask)
+        )
+    return [drawn] if drawn else []
 
 
 def data_figures(folder: str, data: EvaluationData) -> list[Chart | Image]:
@@ -209,49 +197,41 @@ def _sheets(folders: Mapping[str, Sequence[str]]) -> list[Image]:
     return drawn
 
 
-def calibration_charts(records: Records) -> list[Chart]:
-    """Returns reliability diagram and response-rate curve on the clean images."""
-    outcomes = {}
+def record_charts(records: Records, measured: Collection[str], panels: Mapping[str, Sequence[str]] | None = None) -> list[Chart]:
+    """Returns the charts of results per image, of those families of metrics that were measured.
+
+    `panels`: {title: rows in each row of panels of attack curves}, None: all rows in one.
+    """
+    outcomes: dict[str, tuple] = {}
+    scaled: dict[str, tuple] = {}
+    binned: dict[str, dict] = {}
+    distances: dict[str, dict] = {}
+    radii: dict[str, np.ndarray] = {}
+    attacked: dict[str, dict] = {}
     for row, of_row in records.items():
-        if clean := next((record for record in of_row.values() if "confidences" in record), None):
+        every = [*of_row.values()]
+        if "aurra" in measured and (clean := next((one for one in every if "confidences" in one), None)):
             outcomes[row] = evaluation.confidences(clean), evaluation.correctness(clean)
-    return [curves.reliability_diagram(outcomes), curves.response_rate_curves(outcomes)] if outcomes else []
-
-
-def certified_charts(records: Records) -> list[Chart]:
-    """Returns the curves of certified radii, with the accuracies of the smoothed models under attack."""
-    radii, attacked = {}, {}
-    for row, of_row in records.items():
-        if "certified" in of_row:
+        if {"calibrated", "abstention", "conformal"} & {*measured} and (fitted := [one for one in every if "confidence" in one]):
+            groups = confidence.groups(fitted)
+            binned[row] = {group_name(group): np.sum([confidence.bins(one) for one in own], axis=0) for group, own in groups.items()}
+            if "" in groups and "ece" in (clean := groups[""][-1])["confidence"]:
+                scaled[f"{row}, before scaling"] = evaluation.confidences(clean), evaluation.correctness(clean)
+                scaled[f"{row}, after scaling"] = confidence.outcomes(clean)
+        if {"robust", "attack_curves", "distance"} & {*measured}:
+            if own := {one["set"].partition("/")[2]: read_distances(one) for one in every if "distances" in one}:
+                distances[row] = own
+        if "certified" in measured and "certified" in of_row:
             radii[row] = smoothing.radii_of(of_row["certified"])
-            own = {name: one["correct"] / one["count"] for name, one in of_row.items() if name.startswith("smoothed/")}
-            attacked[row] = {0.0 if name == "smoothed/clean" else float(name.rpartition("_")[2]): value for name, value in own.items()}
-    return [curves.certified_curves(radii, attacked)] if radii else []
-
-
-def _confidence_charts(records: Records) -> list[Chart]:
-    """Returns the reliability and the risk over coverage of fitted confidences, on clean, shifted and corrupted images."""
-    outcomes, binned = {}, {}
-    for row, of_row in records.items():
-        groups = confidence.groups([one for one in of_row.values() if "confidence" in one])
-        if "" in groups and "ece" in groups[""][-1]["confidence"]:
-            clean = groups[""][-1]
-            outcomes[f"{row}, before scaling"] = evaluation.confidences(clean), evaluation.correctness(clean)
-            outcomes[f"{row}, after scaling"] = confidence.outcomes(clean)
-        if groups:
-            names = {group: group.replace("_", " ").removeprefix("shift/") or "clean" for group in groups}
-            binned[row] = {names[group]: np.sum([confidence.bins(one) for one in members], axis=0) for group, members in groups.items()}
-    diagram = [curves.reliability_diagram(outcomes, name="reliability_scaled")] if outcomes else []
-    return [*diagram, curves.reliability_by_severity(binned), curves.risk_coverage(binned)] if binned else []
-
-
-def _attack_charts(records: Records, panels: Mapping[str, Sequence[str]] | None) -> list[Chart]:
-    """Returns attack curves of the measured distances; `panels`: {title: rows in each row of panels}, None: all rows in one."""
-    by_row = {}
-    for row, of_row in records.items():
-        if distances := [record for record in of_row.values() if "distances" in record]:
-            by_row[row] = {record["set"].partition("/")[2]: read_distances(record) for record in distances}
-    return [curves.attack_curves(by_row, panels)] if by_row else []
+            smoothed = {name.rpartition("_")[2]: one for name, one in of_row.items() if name.startswith("smoothed/")}
+            attacked[row] = {
+                0.0 if radius == "smoothed/clean" else float(radius): one["correct"] / one["count"] for radius, one in smoothed.items()
+            }
+    charts = [curves.reliability_diagram(outcomes), curves.response_rate_curves(outcomes)] if outcomes else []
+    charts += [curves.reliability_diagram(scaled, name="reliability_scaled")] if scaled else []
+    charts += [curves.reliability_by_severity(binned), curves.risk_coverage(binned)] if binned else []
+    charts += [curves.attack_curves(distances, panels)] if distances else []
+    return charts + ([curves.certified_curves(radii, attacked)] if radii else [])
 
 
 def read_baseline(path: str) -> dict:
@@ -287,20 +267,17 @@ def not_worse(measured: Mapping, baseline: Mapping) -> list[evaluation.Outcome]:
         )
     evaluations = [{**one, "row": row, "seed": 0} for row, one in (("baseline", baseline), ("model", measured))]
     table = aggregate(evaluations, baseline="baseline", per_image=PerImage(records_in))
-    intervals, outcomes = difference_intervals(table), []
-    for entry in table["rows"]:
-        if entry["metric"] in mains and entry["difference"]:
-            one = intervals.get((entry["row"], entry["metric"]))
-            ends = interval(one.low, one.high, "+") if one else ""
-            outcome: evaluation.Outcome = {
-                "metric": entry["metric"],
-                "bound": f"not worse than {baseline['saved_model']}",
-                "value": entry["mean"],
-                "met": gain(entry) >= 0 or not (one and one.significant),
-                "difference": f"{value(entry['difference']['mean'], '+')} {ends}".rstrip(),
-            }
-            outcomes.append(outcome)
-    return outcomes
+    return [
+        {
+            "metric": metric,
+            "bound": f"not worse than {baseline['saved_model']}",
+            "value": table["cells"][row, metric]["mean"],
+            "met": one.gain >= 0 or not one.significant,
+            "difference": f"{value(one.mean, '+')} {interval(one.low, one.high, '+')}".rstrip(),
+        }
+        for (row, metric), one in table["differences"].items()
+        if metric in mains
+    ]
 
 
 def _has_no_value(metric, measured):

@@ -15,6 +15,7 @@ from tf_robust.report.chart import COLORS, INK, Chart, by_row, data, domain, fin
 _POINTS = 300  # per curve
 _PARTS = 12  # joined bins
 _LOWEST_RATE = 0.02  # at lower response rates accuracies depend on a few examples, and curves may leave the chart
+_LOWEST_COVERAGE = 0.01  # likewise
 _UNITS = {"l0": "values changed", "l1": "sum of changes", "l2": "length", "linf": "largest change"}
 
 Outcomes = Mapping[str, tuple[ArrayLike, ArrayLike]]  # {model: (confidences, correct)}
@@ -37,16 +38,14 @@ def reliability_diagram(models: Outcomes, bin_size: int = 100, name: str = "reli
             values.append({"model": titles[-1], "chance": float(c), "low": float(low), "high": float(high)})
 
     def at(across: str, down: str) -> alt.Chart:
-        return alt.Chart().encode(span(alt.X, across, (0, 1), "mean confidence"), span(alt.Y, down, (0, 1), "accuracy"))
+        x, y = span(alt.X, across, (0, 1), "mean confidence"), span(alt.Y, down, (0, 1), "accuracy")
+        return alt.Chart().encode(x, y).transform_filter(f"isValid(datum.{across})")
 
-    dashed = {"color": INK, "opacity": 0.5, "strokeDash": [4, 3], "strokeWidth": 1}
+    dots = at("confidence", "accuracy").mark_point(filled=True, size=30, color=COLORS[0])
     panel = alt.layer(
-        at("chance", "low").mark_area(color=INK, opacity=0.15).encode(y2="high").transform_filter("isValid(datum.chance)"),
-        at("chance", "chance").mark_line(**dashed).transform_filter("isValid(datum.chance)"),
-        at("confidence", "accuracy")
-        .mark_point(filled=True, size=30, color=COLORS[0])
-        .encode(tooltip=tips(("examples",), ("confidence", "accuracy"), ".3f"))
-        .transform_filter("isValid(datum.confidence)"),
+        at("chance", "low").mark_area(color=INK, opacity=0.15).encode(y2="high"),
+        at("chance", "chance").mark_line(color=INK, opacity=0.5, strokeDash=[4, 3], strokeWidth=1),
+        dots.encode(tooltip=tips(("examples",), ("confidence", "accuracy"), ".3f")),
     )
     caption = (
         f"Accuracy by confidence: bins of {bin_size} clean images, first seed of each row. 95 % of the bins of a calibrated "
@@ -85,12 +84,11 @@ def risk_coverage(models: Bins) -> Chart:
         for kind, (counts, correct, _) in kinds.items():
             answered, hits = (np.cumsum(one[::-1]) for one in (counts, correct))
             for n, hit in zip(answered, hits):
-                if n >= 0.01 * answered[-1]:  # below, a few images decide
+                if n >= _LOWEST_COVERAGE * answered[-1]:
                     values.append({"model": model, "images": kind, "coverage": float(n / answered[-1]), "error": float(1 - hit / n)})
     x, y = span(alt.X, "coverage", (0, 1), "fraction answered"), alt.Y("error:Q", title="error among the answered")
-    lines = alt.Chart().mark_line().encode(x, y, **_by_images(values), tooltip=tips(("images",), ("coverage", "error")))
     caption = "Error among the answered images over the fraction answered, the most confident first; a severity: 15 corruptions."
-    return finish(panels(lines.properties(width=260, height=220), values, "model", models, 2, 260), "risk_coverage", caption)
+    return finish(_by_images(values, x, y, models), "risk_coverage", caption)
 
 
 def reliability_by_severity(models: Bins) -> Chart:
@@ -104,18 +102,19 @@ def reliability_by_severity(models: Bins) -> Chart:
             for count, hit, confidence in merged[:, merged[0] > 0].T:
                 values.append({"model": model, "images": kind, "confidence": float(confidence / count), "accuracy": float(hit / count)})
     x, y = span(alt.X, "confidence", (0, 1), "mean confidence"), span(alt.Y, "accuracy", (0, 1))
-    diagonal = alt.Chart(data({"confidence": end, "accuracy": end} for end in (0, 1)))
-    lines = alt.Chart().mark_line(point=True).encode(x, y, **_by_images(values), tooltip=tips(("images",), ("confidence", "accuracy")))
-    panel = alt.layer(diagonal.mark_line(strokeDash=[4, 3], color=INK).encode(x, y), lines).properties(width=260, height=220)
+    diagonal = alt.Chart(data({"confidence": end, "accuracy": end} for end in (0, 1))).mark_line(strokeDash=[4, 3], color=INK)
     caption = "Accuracy over confidence, after scaling if it was fitted; below the dashed line the model is overconfident."
-    return finish(panels(panel, values, "model", models, 2, 260), "reliability_severity", caption)
+    return finish(_by_images(values, x, y, models, diagonal.encode(x, y)), "reliability_severity", caption)
 
 
-def _by_images(values: Sequence[dict]) -> dict:
-    """Returns the encoding of kinds of images as colors."""
+def _by_images(values: Sequence[dict], x: alt.X, y: alt.Y, models: Bins, diagonal: alt.Chart | None = None) -> Chart:
+    """Returns one panel per model, with a line for each kind of images."""
     kinds = list(dict.fromkeys(value["images"] for value in values))
-    scale = alt.Scale(domain=kinds, range=list(COLORS[: len(kinds)]))
-    return {"color": alt.Color("images:N", sort=None, title=None, scale=scale)}
+    color = alt.Color("images:N", sort=None, title=None, scale=alt.Scale(domain=kinds, range=list(COLORS[: len(kinds)])))
+    numbers = [axis.shorthand.removesuffix(":Q") for axis in (x, y)]
+    lines = alt.Chart().mark_line(point=diagonal is not None).encode(x, y, color, tooltip=tips(("images",), numbers))
+    panel = lines if diagonal is None else alt.layer(diagonal, lines)
+    return panels(panel.properties(width=260, height=220), values, "model", models, 2, 260)
 
 
 def attack_curves(models: Distances, groups: Mapping[str, Sequence[str]] | None = None) -> Chart:
@@ -152,13 +151,13 @@ def _attack_panel(title: str, attack: str, models: Distances, names: Sequence[st
 def certified_curves(models: Mapping[str, ArrayLike], attacked: Mapping[str, Mapping[float, float]]) -> Chart:
     """Draws the fraction of images that are correct and certified over the radius, and dots for accuracies under attack."""
     values: list[dict] = []
-    for row, radii in models.items():
-        radii = np.sort(np.asarray(radii, np.float64))
+    for row, given in models.items():
+        radii = np.asarray(given, np.float64)
         ends = np.unique(radii[radii > 0])
         ends = ends[_thin(0, len(ends), min(_POINTS, len(ends)))] if len(ends) else ends
-        values.append({"row": row, "radius": 0.0, "accuracy": float(np.mean(radii > 0)), "kind": "certified"})
-        values += [{"row": row, "radius": float(r), "accuracy": float(np.mean(radii >= r)), "kind": "certified"} for r in ends]
-        values += [{"row": row, "radius": r, "accuracy": a, "kind": "PGD"} for r, a in sorted(attacked.get(row, {}).items())]
+        certified = [(0.0, float(np.mean(radii > 0))), *((float(end), float(np.mean(radii >= end))) for end in ends)]
+        for kind, points in (("certified", certified), ("PGD", sorted(attacked.get(row, {}).items()))):
+            values += [{"row": row, "radius": radius, "accuracy": accuracy, "kind": kind} for radius, accuracy in points]
     base = alt.Chart().encode(
         alt.X("radius:Q", title="radius, l2 (length of the change)", axis=alt.Axis(tickCount=6)),
         span(alt.Y, "accuracy", (0, 1)),

@@ -35,33 +35,24 @@ class EvaluatedModel:
         It gets a subfolder `figures` and, with `calibrate`, `calibrated`: the model as a SavedModel with scaled logits.
         """
         done = model_evaluation.evaluate(
-            self.load(),
-            self.data,
-            folder,
-            row=self.row,
-            saved_model=self.path,
-            split_chosen=self.split_chosen,
-            model_name=self.model_name,
+            self.load(), self.data, folder, row=self.row, saved_model=self.path, split_chosen=self.split_chosen, model_name=self.model_name
         )
         if draw:
             if done.data.eval_config.adaptation == "none":  # else predictions of the few images of a figure would be those of another batch
                 _draw(done, os.path.join(folder, "figures"))
-            if done.data.eval_config.calibrate != "none" and done.result.fitted:
-                _export(done, os.path.join(folder, "calibrated"))
+            if done.data.eval_config.calibrate != "none" and (fitted := done.result.fitted):
+                if done.classifier.has_graph:
+                    fitted = {name: fitted[name] for name in ("scale", "bias", "threshold", "quantile")}
+                    card = {name: value for name, value in done.classifier.card.items() if name not in ("rows", "evaluation_card")}
+                    card |= {"confidence": {**fitted, **done.content["card"]["confidence"]}}
+                    path = os.path.join(folder, "calibrated")
+                    export_calibrated(done.classifier, done.source, path, scale=fitted["scale"], bias=fitted["bias"], card=card)
+                else:
+                    print_note(f"no calibrated SavedModel: {done.classifier.path} has no TensorFlow graph.")
         return done
 
 
-def _export(done, path):
-    """Writes the model with scaled logits, unless it has no TensorFlow graph."""
-    if not done.classifier.has_graph:
-        return print_note(f"no calibrated SavedModel: {done.classifier.path} has no TensorFlow graph.")
-    fitted = {name: done.result.fitted[name] for name in ("scale", "bias", "threshold", "quantile")}
-    card = {name: value for name, value in done.classifier.card.items() if name not in ("rows", "evaluation_card")}
-    card |= {"confidence": {**fitted, **done.content["card"]["confidence"]}}
-    export_calibrated(done.classifier, done.source, path, scale=fitted["scale"], bias=fitted["bias"], card=card)
-
-
-def _draw(done, folder):
+def _draw(done: ModelEvaluation, folder: str) -> None:
     """Draws the figures of a model."""
     eval_config, source = done.data.eval_config, done.source
     masked = evaluation.masked(done.predict, source.class_mask)

@@ -40,10 +40,11 @@ def captioned_images(path: str, lines: Lines) -> str:
     figure = Figure(figsize=(max(5.0, 0.95 * longest), (1.35 + 0.2 * text_lines) * len(lines)), layout="constrained")
     for axes, (title, images, _), of_line in zip(figure.subplots(len(lines), 1, squeeze=False)[:, 0], lines, texts):
         height, width = images.shape[1:3]
-        _show(axes, _strip(images), title)
-        axes.set_xlim(-0.5, longest * (width + 1 + width // 16) - 0.5)
+        step = width + 1 + width // 16
+        _show(axes, images, title)
+        axes.set_xlim(-0.5, longest * step - 0.5)
         for position, text in enumerate(of_line):
-            axes.text(position * (width + 1 + width // 16) + width / 2, height + 1, text, ha="center", va="top", fontsize=7)
+            axes.text(position * step + width / 2, height + 1, text, ha="center", va="top", fontsize=7)
     return save_figure(figure, path)
 
 
@@ -53,7 +54,7 @@ def noise_samples(path: str, clean: np.ndarray, noised: Mapping[str, np.ndarray]
     figure = Figure(figsize=(max(5.0, 0.9 * len(clean)) + 2.2, 1.3 * len(lines)), layout="constrained")
     panels = figure.subplots(len(lines), 2, squeeze=False, width_ratios=[max(3, len(clean)), 1.6])
     for (left, right), (name, images) in zip(panels, lines.items()):
-        _show(left, _strip(images), name)
+        _show(left, images, name)
         right.axis("off")
         if name in probabilities:
             heat_map = right.imshow(probabilities[name], cmap=_HEAT, vmin=0)
@@ -72,7 +73,7 @@ def utility_by_class(path: str, mean_images: np.ndarray, mean_utilities: np.ndar
     for axes, image, utility, caption in zip(panels, mean_images, mean_utilities, captions):
         gray, utility = (values / max(values.max(), _TINY) for values in (image, utility.mean(axis=-1)))
         heat = matplotlib.colormaps[_HEAT](utility)[..., :3]
-        _show(axes, _strip(np.stack([np.broadcast_to(gray, heat.shape), heat])), caption)
+        _show(axes, np.stack([np.broadcast_to(gray, heat.shape), heat]), caption)
     for axes in panels[len(mean_images) :]:
         axes.axis("off")
     return save_figure(figure, path)
@@ -84,27 +85,21 @@ def attacked_images(path: str, clean: np.ndarray, attacked: Mapping[str, np.ndar
     for name, images in attacked.items():
         changes = images - clean
         scale = max(float(np.abs(changes).max()), _TINY)
-        lines += [
-            (f"{name}: perturbation, {1 / (2 * scale):.3g} times as strong, on gray", 0.5 + changes / (2 * scale), None),
-            (f"{name}: attacked", images, captions[name]),
-        ]
+        title = f"{name}: perturbation, {1 / (2 * scale):.3g} times as strong, on gray"
+        lines += [(title, 0.5 + changes / (2 * scale), None), (f"{name}: attacked", images, captions[name])]
     return captioned_images(path, lines)
 
 
-def _show(axes: Axes, image: np.ndarray, caption: str) -> None:
-    axes.imshow(image, interpolation="nearest")
-    axes.set_title(caption, loc="left", fontsize=10)
-    axes.axis("off")
-
-
-def _strip(images: np.ndarray) -> np.ndarray:
-    """Returns images [N, H, W, C] side by side with white gaps, [H, N * W + gaps, 3] in [0, 1]."""
+def _show(axes: Axes, images: np.ndarray, title: str) -> None:
+    """Draws images [N, H, W, C] side by side, with white gaps."""
     scale = 255.0 if images.dtype == np.uint8 else 1.0
     count, height, width, _ = images.shape
-    colored = np.broadcast_to(np.clip(images / scale, 0.0, 1.0), (count, height, width, 3))
     gap = 1 + width // 16
+    colored = np.broadcast_to(np.clip(images / scale, 0.0, 1.0), (count, height, width, 3))
     spaced = np.pad(colored, [(0, 0), (0, 0), (0, gap), (0, 0)], constant_values=1.0)
-    return np.concatenate(spaced, axis=1)[:, :-gap]
+    axes.imshow(np.concatenate(spaced, axis=1)[:, :-gap], interpolation="nearest")
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.axis("off")
 
 
 def class_name(source: Source, label: int) -> str:
@@ -169,8 +164,8 @@ def draw_worst(
 ) -> str | None:
     """Draws images of the first batch that are classified correctly when clean and misclassified at the middle severity.
 
-    There is one row per corruption, and images that are misclassified at the most severities come first. Corruptions whose images are
-    in another order than the clean ones, so that nobody knows which belong together, have none. Returns None if there are no images.
+    There is one row per corruption; images that are misclassified at the most severities come first. Corruptions whose images are in
+    another order than the clean ones are left out. Returns None if there are no images.
     """
     correct = {record["set"]: evaluation.correctness(record) for record in records if record["kind"] == "accuracy"}
     in_order = {record["set"] for record in records if "order" not in record}
@@ -210,28 +205,29 @@ def draw_gains(
     spread over the first batches: the images of a folder are sorted by class. All models were measured on the sets; `records`: {row:
     records of its sets}. The baseline's model is loaded for the captions, if there are images. Returns path and caption, or None.
     """
+    names = {one.name: evaluation.parse_metric(one.name) for one in sets}
     correct = {
         row: {
             one["set"]: evaluation.correctness(one)
             for one in of_row
-            if one["kind"] == "accuracy" and evaluation.parse_metric(one["set"]).family in _GAIN_FAMILIES
+            if one["kind"] == "accuracy" and one["set"] in names and names[one["set"]].family in _GAIN_FAMILIES
         }
         for row, of_row in records.items()
     }
     batch_size = evaluation.batch_size_of(source.image_shape)
     limit = min(_SEARCHED * batch_size, len(source))
-    chosen = {row: _choose(sets, correct[row], correct[baseline], limit) for row in records if row != baseline}
+    chosen = {row: _choose(names, own, correct[baseline], limit) for row, own in correct.items() if row != baseline}
     if not any(chosen.values()):
         return None
-    predict, lines = load_baseline(), []
+    predict, lines, opened = load_baseline(), [], {one.name: one for one in sets}
     for row, members in chosen.items():
         images, captions = [], []
-        for one, position in members:
+        for name, position in members:
             number, place = divmod(position, batch_size)
-            batch, labels = (part.numpy() for part in next(itertools.islice(one.open(), number, None)))
+            batch, labels = (part.numpy() for part in next(itertools.islice(opened[name].open(), number, None)))
             wrong = int(np.argmax(predict(batch[place : place + 1]), axis=1)[0])
-            metric = evaluation.parse_metric(one.name)
-            title = f"{metric.name.replace('_', ' ')} {metric.severity}" if metric.severity else metric.name or one.name.upper()
+            metric = names[name]
+            title = f"{metric.name.replace('_', ' ')} {metric.severity}" if metric.severity else metric.name or name.upper()
             images.append(batch[place])
             captions.append(f"{title}\n{class_name(source, labels[place])}, not {class_name(source, wrong)}")
         if images:
@@ -240,23 +236,22 @@ def draw_gains(
     return path, f"Images that the row classifies correctly and {baseline} does not, with the true class and that of {baseline}."
 
 
-def _choose(sets, correct, baseline, limit):
-    """[(set, position < limit)] of images that a model classifies correctly and the baseline does not, the largest gains first."""
-    common = [one for one in sets if one.name in correct and one.name in baseline]
-    shifts = {one.name for one in common if evaluation.parse_metric(one.name).family == "shift"}
-    common.sort(key=lambda one: (one.name not in shifts, -(correct[one.name].mean() - baseline[one.name].mean())))
-    chosen: list[tuple] = []
-    used: dict[str, set[int]] = {}  # {kind of images: positions}
-    known: set[str] = set()
-    for one in common:
-        gained = np.flatnonzero((correct[one.name] & ~baseline[one.name])[:limit])
-        positions = used.setdefault(one.name if one.name in shifts else "", set())
-        kind, most = evaluation.parse_metric(one.name).name or one.name, _GAINS_OF_SHIFT if one.name in shifts else 1
-        for _ in range(most * (kind not in known)):
-            new = [int(position) for position in gained if position not in positions]
-            if new and len(chosen) < _GAINS:
+def _choose(names, correct, baseline, limit):
+    """Returns [(name of a set, position < limit)] of images that a model classifies correctly and the baseline does not."""
+    shifts = {name for name in names if names[name].family == "shift"}
+    common = [name for name in names if name in correct and name in baseline]
+    common.sort(key=lambda name: (name not in shifts, -(correct[name].mean() - baseline[name].mean())))  # the largest gains first
+    chosen: list[tuple[str, int]] = []
+    used: dict[str, set[int]] = {}  # positions of each shift, and of all other sets
+    known: set[str] = set()  # corruptions
+    for name in common:
+        kind = names[name].name or name
+        positions = used.setdefault(name if name in shifts else "", set())
+        gained = np.flatnonzero((correct[name] & ~baseline[name])[:limit]).tolist()
+        for _ in range(0 if kind in known else _GAINS_OF_SHIFT if name in shifts else 1):
+            if (new := [position for position in gained if position not in positions]) and len(chosen) < _GAINS:
                 place = (3 * len(chosen) % _GAINS + 0.5) * limit / _GAINS  # in another part of the images each time
-                chosen.append((one, min(new, key=lambda position: abs(position - place))))
+                chosen.append((name, min(new, key=lambda position: abs(position - place))))
                 positions.add(chosen[-1][1])
                 known.add(kind)
     return chosen

@@ -25,10 +25,12 @@ from tf_robust.utils.errors import unknown
 Evaluation = Mapping[str, typing.Any]  # the content of `evaluation.json`
 Paper = Mapping[str, Mapping[str, Sequence]]  # {row: {metric: [mean, std or None]}}
 PerImage = Callable[[Evaluation, str], tuple[str, np.ndarray] | None]  # (evaluation, metric) -> (digest of the images, values [N])
+Key: typing.TypeAlias = tuple[str, str]  # row, metric
+Ends: typing.TypeAlias = tuple[float | None, float | None]  # of a 95 % interval; (None, None): there is none
 
 
-class Difference(typing.TypedDict):
-    """The paired difference of a row to the baseline, over common seeds."""
+class PairedSeeds(typing.TypedDict):
+    """The paired difference of a row to the baseline over common seeds, as in `results.json`."""
 
     baseline: str  # name of the row
     mean: float
@@ -50,29 +52,43 @@ class Entry(typing.TypedDict):
     low: float | None  # lower end of the 95 % interval: of the mean over seeds, or with one seed binomial
     high: float | None
     paper: list | None  # the paper's mean and its std or None
-    difference: Difference | None  # to the baseline; None if there is nothing to compare
+    difference: PairedSeeds | None  # to the baseline; None if there is nothing to compare
+
+
+class Difference(typing.NamedTuple):
+    """A difference to the baseline, or of one model to clean images, with the 95 % interval that holds for all rows at once."""
+
+    mean: float
+    low: float | None  # None: there is no interval
+    high: float | None
+    significant: bool  # whether the interval excludes 0
+    gain: float  # the mean, positive if it is an improvement
+    pairs: int = 1  # number of common seeds
+    num_images: int | None = None  # over which it is paired; None: it is not
 
 
 class Table(typing.TypedDict):
     """Rows x metrics."""
 
-    rows: list[Entry]  # one for every row and metric
+    cells: dict[Key, Entry]  # of every row and metric that was measured
     order: list[str]  # names of the rows
     metrics: list[str]  # names of the metrics, headlines first
     headlines: list[str]  # of a family with many metrics those that summarize it, metrics that the paper printed, and all others
     adapted: dict[str, str]  # {metric with test-time adaptation: the same without}, where both were measured; in none of the others
     details: list[str]  # metrics of one corruption, severity or perturbation, where others summarize them
     baseline: str  # name of the row
+    differences: dict[Key, Difference]  # to the baseline, of the cells that can be compared
     unverified: dict[str, str]  # {metric: source of the reference table that it is divided by, if that was not compared with its source}
     images: dict[str, int]  # {metric: number of images}
     falls: dict[str, PairedDifference]  # {metric: paired difference to the clean accuracy over the images}, of a single evaluation
-    attacks: dict[tuple[str, str], Mapping]  # {(row, metric): result of AutoAttack or Square alone}, first evaluation of each row
+    attacks: dict[Key, Mapping]  # results of AutoAttack or Square alone, first evaluation of each row
     training_seconds: dict[str, float]  # {row: median time of its trainings}, without rows whose time was not recorded
     training_ratios: dict[str, float]  # {row: training time relative to the baseline's}, of rows trained from scratch for as many steps
 
 
 BASELINES = ("xe", "cross_entropy")
 ADAPTED = ", adapted"  # at the end of the name of a row that was measured with adaptation
+KINDS = ("corruptions", "noise", "attacks", "shifts")  # changes of images by which models are compared
 _FIELD_NAMES = {
     "data.fingerprint": "the evaluated images",
     "data.num_images": "the number of images",
@@ -80,24 +96,10 @@ _FIELD_NAMES = {
     "noise.std_from": "the training images whose standard deviations scale the noise, chosen by train_examples",
 }  # fields of evaluation cards
 _DIGESTS = ("fingerprint", "std_from", "surrogate", "files")  # fields whose values say nothing
-_ROUNDING = 1e-9  # width of an interval of seeds whose differences are equal
+_ROUNDING = 1e-9  # of a mean of many numbers
 _PRETRAINED = ("linear_probe", "finetune", "l2_sp", "similarity")  # methods whose training time is only that of the last stage
 _MIN_SECONDS = 30.0  # of a training that is compared; in shorter ones building the graphs takes a large part of the time
-_BUDGET = {
-    "steps": "{:,} steps",
-    "restarts": "{:,} restart(s)",
-    "target_classes": "{:,} target classes",
-    "queries": "{:,} queries of Square",
-}  # fields of a card
-KINDS = ("corruptions", "noise", "attacks", "shifts")  # changes of images by which models are compared
-
-
-class Interval(typing.NamedTuple):
-    """The 95 % interval of a difference to the baseline, and whether the difference is significant."""
-
-    low: float
-    high: float
-    significant: bool
+_BUDGET = {"steps": "steps", "restarts": "restart(s)", "target_classes": "target classes", "queries": "queries of Square"}  # in cards
 
 
 def aggregate(
@@ -120,74 +122,51 @@ def aggregate(
     runs = _by_cell(evaluations)
     _check_cards(evaluations)
     order = list(dict.fromkeys(row for row, _ in runs))
-    printed = {metric for of_row in paper.values() for metric in of_row}
-    available, metrics, headlines, adapted = choose_metrics((metric for _, metric in runs), printed)
+    available, names, headlines, adapted = choose_metrics(
+        (metric for _, metric in runs), {metric for of_row in paper.values() for metric in of_row}
+    )
     if baseline is None:
         baseline = next((name for name in BASELINES if name in order), order[0])
     if baseline not in order:
         raise unknown("baseline row", baseline, order)
-    entries = [
-        _entry(row, metric, runs[row, metric], paper.get(row, {}).get(metric), _difference(runs, row, metric, baseline, per_image))
+    cells = {
+        (row, metric): _entry(row, metric, runs, paper.get(row, {}).get(metric), baseline, per_image)
         for row in order
         for metric in available
         if (row, metric) in runs
-    ]
+    }
     seconds, ratios = _training_times(evaluations, baseline)
     return {
-        "rows": entries,
+        "cells": cells,
         "order": order,
-        "metrics": metrics,
+        "metrics": names,
         "headlines": headlines,
         "adapted": adapted,
-        "details": [metric for metric in available if metric not in (*metrics, *adapted)],
+        "details": [metric for metric in available if metric not in (*names, *adapted)],
         "baseline": baseline,
-        "unverified": _unverified(evaluations),
-        "images": {measured["metric"]: measured["count"] for evaluation in evaluations for measured in evaluation["rows"]},
-        "falls": _falls(evaluations, available, per_image) if len(evaluations) == 1 else {},
+        "differences": _differences(cells, baseline),
+        "unverified": {
+            measured["metric"]: part["source"] for _, measured, _, part in _measured(evaluations) if part.get("verified") is False
+        },
+        "images": {measured["metric"]: measured["count"] for _, measured, _, _ in _measured(evaluations)},
+        "falls": _falls(evaluations[0], available, per_image) if len(evaluations) == 1 else {},
         "attacks": _attacks(evaluations),
         "training_seconds": seconds,
         "training_ratios": ratios,
     }
 
 
-def _unverified(evaluations: Iterable[Evaluation]) -> dict[str, str]:
-    sources = {}
+def _measured(evaluations: Iterable[Evaluation]):
+    """Yields (evaluation, one of its rows, parsed name of the metric, part of the card that the metric depends on)."""
     for evaluation in evaluations:
         for measured in evaluation["rows"]:
-            part = (evaluation.get("card") or {}).get(parse_metric(measured["metric"]).card_family, {})
-            if part.get("verified") is False:
-                sources[measured["metric"]] = part["source"]
-    return sources
+            name = parse_metric(measured["metric"])
+            yield evaluation, measured, name, (evaluation.get("card") or {}).get(name.card_family, {})
 
 
-def _check_cards(evaluations: Iterable[Evaluation]) -> None:
-    """Raises ValueError for values of one metric, with or without adaptation, that were measured in different ways."""
-    firsts: dict[str, Evaluation] = {}
-    for evaluation in evaluations:
-        names = [one["metric"] for one in evaluation["rows"]]
-        for metric in dict.fromkeys([*names, *(parse_metric(name).unadapted for name in names)]):
-            first = firsts.setdefault(metric, evaluation)
-            differing = card.difference(metric, first.get("card"), evaluation.get("card"))
-            if differing:
-                raise ValueError(
-                    f"Expected {metric!r} to be measured in one way. Row {first['row']!r}, seed {first['seed']}, "
-                    f"and row {evaluation['row']!r}, seed {evaluation['seed']}, differ in "
-                    + ", ".join(_named_difference(*one) for one in differing)
-                    + ". Try: evaluate both with the same data and options (tf-robust evaluate, with a --workdir each), or report them "
-                    "separately"
-                )
-
-
-def _named_difference(field: str, one: object, other: object) -> str:
-    """`the evaluated images (data.fingerprint)`, or `corruptions.protocol (cifar_c and float)`."""
-    values = "" if field.rpartition(".")[2] in _DIGESTS else f"{one} and {other}"
-    details = ": ".join(filter(None, [field if field in _FIELD_NAMES else "", values]))
-    return f"{_FIELD_NAMES.get(field, field)} ({details})" if details else field
-
-
-def _by_cell(evaluations: Sequence[Evaluation]) -> dict[tuple[str, str], dict[int, dict]]:
+def _by_cell(evaluations: Sequence[Evaluation]) -> dict[Key, dict[int, dict]]:
     """Returns {(row, metric): {seed: row of the evaluation}}."""
-    runs: dict[tuple[str, str], dict[int, dict]] = {}
+    runs: dict[Key, dict[int, dict]] = {}
     for evaluation in evaluations:
         row, seed = evaluation["row"], evaluation["seed"]
         for measured in evaluation["rows"]:
@@ -202,27 +181,46 @@ def _by_cell(evaluations: Sequence[Evaluation]) -> dict[tuple[str, str], dict[in
     return runs
 
 
-def _entry(row: str, metric: str, by_seed: dict[int, dict], paper: Sequence | None, difference: Difference | None) -> Entry:
+def _check_cards(evaluations: Iterable[Evaluation]) -> None:
+    """Raises ValueError for values of one metric, with or without adaptation, that were measured in different ways."""
+    firsts: dict[str, Evaluation] = {}
+    for evaluation in evaluations:
+        names = [one["metric"] for one in evaluation["rows"]]
+        for metric in dict.fromkeys([*names, *(parse_metric(name).unadapted for name in names)]):
+            first, texts = firsts.setdefault(metric, evaluation), []
+            for field, one, other in card.difference(metric, first.get("card"), evaluation.get("card")):
+                values = "" if field.rpartition(".")[2] in _DIGESTS else f"{one} and {other}"
+                details = ": ".join(filter(None, [field if field in _FIELD_NAMES else "", values]))
+                texts.append(_FIELD_NAMES.get(field, field) + (f" ({details})" if details else ""))
+            if texts:
+                raise ValueError(
+                    f"Expected {metric!r} to be measured in one way. Row {first['row']!r}, seed {first['seed']}, and row "
+                    f"{evaluation['row']!r}, seed {evaluation['seed']}, differ in {', '.join(texts)}. Try: evaluate both with the same "
+                    "data and options (tf-robust evaluate, with a --workdir each), or report them separately"
+                )
+
+
+def _entry(row: str, metric: str, runs: Mapping, paper: Sequence | None, baseline: str, per_image: PerImage | None) -> Entry:
+    by_seed = runs[row, metric]
     seeds = sorted(by_seed)
     values = [by_seed[seed]["value"] for seed in seeds]
-    low, high = t_interval(values)
-    if len(values) == 1:
-        low, high = (by_seed[seeds[0]].get(side) for side in ("low", "high"))
+    one_seed = len(seeds) == 1
+    low, high = (by_seed[seeds[0]].get(side) for side in ("low", "high")) if one_seed else t_interval(values)
     return {
         "row": row,
         "metric": metric,
         "values": values,
         "seeds": seeds,
         "mean": float(np.mean(values)),
-        "std": float(np.std(values, ddof=1)) if len(values) > 1 else None,
+        "std": None if one_seed else float(np.std(values, ddof=1)),
         "low": low,
         "high": high,
         "paper": list(paper) if paper else None,
-        "difference": difference,
+        "difference": _pair(by_seed, runs.get((baseline, metric), {}), metric, baseline, per_image) if row != baseline else None,
     }
 
 
-def t_interval(values: Sequence[float]) -> tuple[float | None, float | None]:
+def t_interval(values: Sequence[float]) -> Ends:
     """Returns the 95 % t interval of the mean as (low, high), or (None, None) with fewer than two values."""
     if len(values) < 2:
         return None, None
@@ -230,126 +228,83 @@ def t_interval(values: Sequence[float]) -> tuple[float | None, float | None]:
     return float(np.mean(values) - half), float(np.mean(values) + half)
 
 
-def _difference(
-    runs: dict[tuple[str, str], dict[int, dict]], row: str, metric: str, baseline: str, per_image: PerImage | None
-) -> Difference | None:
-    ours, theirs = runs[row, metric], runs.get((baseline, metric), {})
+def _pair(ours: Mapping, theirs: Mapping, metric: str, baseline: str, per_image: PerImage | None) -> PairedSeeds | None:
+    """Returns the difference of the runs of a row, {seed: row of the evaluation}, to those of the baseline."""
     common = sorted(ours.keys() & theirs.keys())
-    if row == baseline or not common:
+    if not common:
         return None
     pairs = [ours[seed]["value"] - theirs[seed]["value"] for seed in common]
     low, high = t_interval(pairs)
-    images = _over_images([(ours[seed]["evaluation"], theirs[seed]["evaluation"]) for seed in common], metric, per_image)
+    images = None
+    if per_image:
+        found = [per_image(of_row[seed]["evaluation"], metric) for of_row in (ours, theirs) for seed in common]
+        known = [one for one in found if one is not None]
+        if len(known) == len(found) and len({(digest, len(values)) for digest, values in known}) == 1:
+            first, second = known[: len(common)], known[len(common) :]
+            images = metrics.paired_difference(*(_mean_of([values for _, values in of_row]) for of_row in (first, second)))
     return {"baseline": baseline, "mean": float(np.mean(pairs)), "low": low, "high": high, "pairs": len(pairs), "images": images}
 
 
-def _falls(evaluations: Sequence[Evaluation], names: Sequence[str], per_image: PerImage | None) -> dict[str, PairedDifference]:
+def _mean_of(values: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns the mean over seeds, [N]; with one seed the values, whose type matters: bool are tested as paired proportions."""
+    return values[0] if len(values) == 1 else np.mean(values, axis=0)
+
+
+def _falls(evaluation: Evaluation, names: Sequence[str], per_image: PerImage | None) -> dict[str, PairedDifference]:
     """Returns {metric: paired difference to the clean accuracy}, for metrics of the clean images after a change."""
     clean = next((metric for metric in names if parse_metric(metric).is_clean), None)
-    if per_image is None or clean is None:
+    if per_image is None or clean is None or (expected := per_image(evaluation, clean)) is None:
         return {}
-    same_images = [metric for metric in names if parse_metric(metric).family not in ("shift", "calibration", "aurra")]
-    results = {metric: result for metric in same_images if (result := per_image(evaluations[0], metric))}
-    _, expected = results.pop(clean, (None, None))
-    if expected is None:
-        return {}
+    same_images = [name for name in names if name != clean and parse_metric(name).family not in ("shift", "calibration", "aurra")]
+    results = {metric: result for metric in same_images if (result := per_image(evaluation, metric))}
     return {
-        metric: metrics.paired_difference(values, expected)
+        metric: metrics.paired_difference(values, expected[1])
         for metric, (images, values) in results.items()
-        if len(values) == len(expected) and not images.endswith(OTHER_ORDER)
+        if len(values) == len(expected[1]) and not images.endswith(OTHER_ORDER)
     }
 
 
-def _over_images(pairs: Sequence[tuple[Evaluation, Evaluation]], metric: str, per_image: PerImage | None) -> PairedDifference | None:
-    """`metrics.paired_difference` over the images that all these pairs of evaluations share, or None."""
-    if per_image is None:
-        return None
-    results = [per_image(evaluation, metric) for pair in pairs for evaluation in pair]
-    available = [result for result in results if result is not None]
-    if len(available) < len(results) or len({(images, len(values)) for images, values in available}) > 1:
-        return None
-    values = [values for _, values in available]
-    if len(pairs) == 1:
-        return metrics.paired_difference(*values)
-    return metrics.paired_difference(np.mean(values[::2], axis=0), np.mean(values[1::2], axis=0))
-
-
-def results(table: Table, command: str, commit: str, versions: dict[str, str], date: str | None) -> dict[str, typing.Any]:
-    """Returns the table as a recorded result; entries gain `min` and `max` over seeds, and `unverified_reference`."""
-    rows = [
-        {
-            **entry,
-            "min": min(entry["values"]),
-            "max": max(entry["values"]),
-            **({"unverified_reference": True} if entry["metric"] in table["unverified"] else {}),
-        }
-        for entry in table["rows"]
-    ]
-    return {"command": command, "commit": commit, "versions": versions, "date": date, "rows": rows}
-
-
-def to_frame(evaluations: Iterable[Evaluation]) -> pandas.DataFrame:
-    """Returns a data frame with one line for every run and metric."""
-    shared = ("data", "model", "method", "split", "commit")
-    return pandas.DataFrame(
-        [
-            {"row": e["row"], "seed": e["seed"], **measured, **{name: e.get(name) for name in shared}}
-            for e in evaluations
-            for measured in e["rows"]
-        ]
-    )
-
-
-def cells(table: Table) -> dict[tuple[str, str], Entry]:
-    """Returns {(row, metric): entry}."""
-    return {(entry["row"], entry["metric"]): entry for entry in table["rows"]}
-
-
-def difference_of(entry: Entry) -> Difference:
-    """Returns the difference to the baseline of an entry that has one."""
-    assert entry["difference"] is not None
-    return entry["difference"]
-
-
-def gain(entry: Entry) -> float:
-    """Returns the mean difference to the baseline, positive if it is an improvement."""
-    return difference_of(entry)["mean"] * (-1 if parse_metric(entry["metric"]).lower_is_better else 1)
-
-
-def difference_intervals(table: Table) -> dict[tuple[str, str], Interval]:
-    """Returns {(row, metric): interval of the difference to the baseline}, without differences that have none.
+def _differences(cells: Mapping[Key, Entry], baseline: str) -> dict[Key, Difference]:
+    """Returns the differences to the baseline with their intervals.
 
     The intervals hold for all rows of a metric at once (Bonferroni): of many rows that do not differ from the baseline, the best one has
     an unadjusted interval without 0 in far more than 5 % of tables. They are Student's t over several seeds; with one pair, or equal
     differences of all seeds, paired over the images; with one pair without results of the same images Newcombe's of the two intervals.
     A difference is significant if the interval excludes 0. Equal differences of all seeds are not significant by themselves.
     """
-    compared = collections.Counter(entry["metric"] for entry in table["rows"] if entry["difference"])
-    by_cell, intervals = cells(table), {}
-    for (row, metric), entry in by_cell.items():
-        if entry["difference"] and (one := _interval(entry, by_cell[table["baseline"], metric], compared[metric])):
-            intervals[row, metric] = one
-    return intervals
+    comparisons = collections.Counter(entry["metric"] for entry in cells.values() if entry["difference"])
+    found = {}
+    for (row, metric), entry in cells.items():
+        if (paired := entry["difference"]) is None:
+            continue
+        reference, images, mean, low, high = cells[baseline, metric], paired["images"], paired["mean"], paired["low"], paired["high"]
+        equal, degrees = low is not None and high is not None and high - low < _ROUNDING, float(paired["pairs"] - 1)
+        if images and (low is None or equal):
+            mean, low, high, degrees, equal = images["mean"], images["low"], images["high"], images["count"] - 1, False
+        elif low is None and entry["std"] is None and reference["std"] is None:
+            low, high = separate_interval(entry, reference)
+            degrees = np.inf
+        significant = False
+        if low is not None and high is not None:
+            factor = scipy.stats.t.ppf(1 - 0.025 / comparisons[metric], degrees) / scipy.stats.t.ppf(0.975, degrees)
+            low, high = float(mean - factor * (mean - low)), float(mean + factor * (high - mean))
+            significant = not equal and not low <= 0 <= high
+        gain = paired["mean"] * (-1 if parse_metric(metric).lower_is_better else 1)
+        count = images["count"] if images else None
+        found[row, metric] = Difference(paired["mean"], low, high, significant, gain, paired["pairs"], count)
+    return found
 
 
-def _interval(entry: Entry, baseline: Entry, comparisons: int) -> Interval | None:
-    difference = difference_of(entry)
-    images, mean, low, high = difference["images"], difference["mean"], difference["low"], difference["high"]
-    degrees: float = difference["pairs"] - 1
-    equal = low is not None and high is not None and high - low < _ROUNDING
-    if images and (low is None or equal):
-        mean, low, high, degrees, equal = images["mean"], images["low"], images["high"], images["count"] - 1, False
-    elif low is None and entry["std"] is None and baseline["std"] is None:
-        low, high = separate_interval(entry, baseline)
-        degrees = np.inf
-    if low is None or high is None:
-        return None
-    factor = scipy.stats.t.ppf(1 - 0.025 / comparisons, degrees) / scipy.stats.t.ppf(0.975, degrees)
-    low, high = float(mean - factor * (mean - low)), float(mean + factor * (high - mean))
-    return Interval(low, high, not equal and not low <= 0 <= high)
+def fall(table: Table, row: str, clean: str, metric: str) -> Difference:
+    """Returns the difference of a metric to the clean accuracy: paired over the images of a single evaluation, else separate."""
+    entry, reference = table["cells"][row, metric], table["cells"][row, clean]
+    images, mean = table["falls"].get(metric), entry["mean"] - reference["mean"]
+    low, high = (images["low"], images["high"]) if images else separate_interval(entry, reference)
+    significant = low is not None and high is not None and (low > _ROUNDING or high < -_ROUNDING)
+    return Difference(mean, low, high, significant, mean)
 
 
-def separate_interval(first: Entry, second: Entry) -> tuple[float | None, float | None]:
+def separate_interval(first: Entry, second: Entry) -> Ends:
     """Returns the 95 % interval of the difference of two entries that are not paired over the images.
 
     Over several common seeds it is Student's t of the differences; with one seed Newcombe's (1998, method 10) of the two intervals.
@@ -359,6 +314,25 @@ def separate_interval(first: Entry, second: Entry) -> tuple[float | None, float 
     if first["low"] is None or first["high"] is None or second["low"] is None or second["high"] is None:
         return None, None
     return metrics.newcombe_interval((first["mean"], first["low"], first["high"]), (second["mean"], second["low"], second["high"]))
+
+
+def results(table: Table, command: str, commit: str, versions: dict[str, str], date: str | None) -> dict[str, typing.Any]:
+    """Returns the table as a recorded result; entries gain `min` and `max` over seeds, and `unverified_reference`."""
+    rows: list[dict] = [{**entry, "min": min(entry["values"]), "max": max(entry["values"])} for entry in table["cells"].values()]
+    for row in rows:
+        if row["metric"] in table["unverified"]:
+            row["unverified_reference"] = True
+    return {"command": command, "commit": commit, "versions": versions, "date": date, "rows": rows}
+
+
+def to_frame(evaluations: Iterable[Evaluation]) -> pandas.DataFrame:
+    """Returns a data frame with one line for every run and metric."""
+    shared = ("data", "model", "method", "split", "commit")
+    return pandas.DataFrame(
+        {"row": e["row"], "seed": e["seed"], **measured, **{name: e.get(name) for name in shared}}
+        for e in evaluations
+        for measured in e["rows"]
+    )
 
 
 def _training_times(evaluations: Iterable[Evaluation], baseline: str) -> tuple[dict[str, float], dict[str, float]]:
@@ -380,24 +354,20 @@ def _training_times(evaluations: Iterable[Evaluation], baseline: str) -> tuple[d
     return seconds, {row: seconds[row] / seconds[baseline] for row in same}
 
 
-def _attacks(evaluations: Iterable[Evaluation]) -> dict[tuple[str, str], Mapping]:
+def _attacks(evaluations: Iterable[Evaluation]) -> dict[Key, Mapping]:
     """Returns {(row, metric): result} of AutoAttack and of Square alone, the first evaluation of each row.
 
     A result is {"accuracy_after": {"clean" or member: accuracy after it and those before it}, "warnings": [...], "budget": in words}.
     """
-    found: dict[tuple[str, str], Mapping] = {}
-    for evaluation in evaluations:
-        for measured in evaluation["rows"]:
-            name = parse_metric(measured["metric"])
-            settings = (evaluation.get("card") or {}).get(name.card_family, {})
-            result = (evaluation.get("attacks") or {}).get(str(name.plain))
-            if name.card_family == "robust_square":
-                result = {"accuracy_after": {"square": measured["value"]}, "warnings": []}
-            if result:
-                texts = [text.format(settings[field]) for field, text in _BUDGET.items() if field in settings]
-                texts = [text.replace("(s)", "" if text.startswith("1 ") else "s") for text in texts]
-                budget = ", ".join([*texts, f"{measured['count']:,} images"])
-                found.setdefault((evaluation["row"], measured["metric"]), {**result, "budget": budget})
+    found: dict[Key, Mapping] = {}
+    for evaluation, measured, name, settings in _measured(evaluations):
+        result = (evaluation.get("attacks") or {}).get(str(name.plain))
+        if name.card_family == "robust_square":
+            result = {"accuracy_after": {"square": measured["value"]}, "warnings": []}
+        if result:
+            texts = [f"{settings[field]:,} {text}" for field, text in _BUDGET.items() if field in settings]
+            budget = ", ".join([*texts, f"{measured['count']:,} images"])
+            found.setdefault((evaluation["row"], measured["metric"]), {**result, "budget": budget})
     return found
 
 
@@ -413,20 +383,18 @@ def choose_metrics(found: Iterable[str], printed: Collection[str] = ()) -> tuple
         name = parse_metric(metric)
         families.setdefault((name.prefix, name.family), {})[metric] = name
     names = {metric: name for members in families.values() for metric, name in members.items()}
-    metrics = [metric for metric, name in names.items() if not name.is_member or _stands_alone(name, names)] or [*names]
-    adapted = without_adaptation(metrics)
-    metrics = [metric for metric in metrics if metric not in adapted]
-    first = [metric for metric in metrics if _is_headline(names[metric])]
+    main = [metric for metric, name in names.items() if not name.is_member or _stands_alone(name, names)] or [*names]
+    adapted = without_adaptation(main)
+    main = [metric for metric in main if metric not in adapted]
+    first = [metric for metric in main if _is_headline(names[metric])]
     summarized = {(names[metric].family, names[metric].prefix) for metric in first}
-    headlines = [m for m in metrics if m in printed or m in first or (names[m].family, names[m].prefix) not in summarized]
-    return [*names], [*headlines, *(metric for metric in metrics if metric not in headlines)], headlines, adapted
+    headlines = [m for m in main if m in printed or m in first or (names[m].family, names[m].prefix) not in summarized]
+    return [*names], [*headlines, *(metric for metric in main if metric not in headlines)], headlines, adapted
 
 
-def without_adaptation(metrics: Sequence[str]) -> dict[str, str]:
+def without_adaptation(names: Sequence[str]) -> dict[str, str]:
     """Returns {metric with adaptation: the same without} of those measured both ways."""
-    names = {metric: parse_metric(metric) for metric in metrics}
-    plain = {metric: name.unadapted for metric, name in names.items() if name.adapted}
-    return {metric: one for metric, one in plain.items() if one in names}
+    return {name: parsed.unadapted for name in names if (parsed := parse_metric(name)).adapted and parsed.unadapted in names}
 
 
 def _stands_alone(member: MetricValue, names: Mapping[str, MetricValue]) -> bool:
@@ -442,32 +410,28 @@ def _is_headline(metric: MetricValue) -> bool:
     return metric.entry.metric.headline and not metric.is_member
 
 
-def _kind_of_images(metric: str) -> str:
-    """Returns the one of `KINDS` by which the images of an accuracy were changed; empty for other metrics."""
-    entry = parse_metric(metric).entry
-    return entry.metric.change if entry.images and entry.metric.change in KINDS else ""
-
-
 def kinds_of_robustness(table: Table) -> dict[str, str]:
     """Returns {one of `KINDS`: a headline that is an accuracy on such images}, of those that were measured.
 
     It is the first one; if any can be compared with the baseline, the first of these. Of several attacks within the same radius it is
     that with the lowest mean accuracy: the accuracy under the strongest attack is the one that counts.
     """
-    compared = {entry["metric"] for entry in table["rows"] if entry["difference"]}
-    headlines = sorted(table["headlines"], key=lambda metric: metric not in compared)
-    first: dict[str, str] = {}
-    for metric in headlines:
-        first.setdefault(_kind_of_images(metric), metric)
+    compared = {metric for _, metric in table["differences"]}
+    by_kind: dict[str, list[str]] = {}
+    for metric in sorted(table["headlines"], key=lambda metric: metric not in compared):
+        entry = parse_metric(metric).entry
+        if entry.images:
+            by_kind.setdefault(entry.metric.change, []).append(metric)
+    first = {kind: by_kind[kind][0] for kind in KINDS if kind in by_kind}
     if attack := first.get("attacks"):
-        same = [one for one in headlines if _kind_of_images(one) == "attacks" and _threat_of(one) == _threat_of(attack)]
-        same = [one for one in same if (one in compared) == (attack in compared)]
-        means = {one: np.mean([entry["mean"] for entry in table["rows"] if entry["metric"] == one]) for one in same}
-        first["attacks"] = min(same, key=lambda one: means[one])
-    return {kind: first[kind] for kind in KINDS if kind in first}
+        first["attacks"] = min(
+            (one for one in by_kind["attacks"] if _threat(one) == _threat(attack) and (one in compared) == (attack in compared)),
+            key=lambda one: np.mean([entry["mean"] for (_, metric), entry in table["cells"].items() if metric == one]),
+        )
+    return first
 
 
-def _threat_of(metric: str) -> str:
+def _threat(metric: str) -> str:
     """Returns norm and radius of the metric of an attack: l2_0.5."""
     found = re.search(r"(l2|linf)_.*$", metric)
     return found[0] if found else ""

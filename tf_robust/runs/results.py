@@ -6,7 +6,7 @@ import html
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import pandas
 
@@ -112,13 +112,10 @@ class Comparison:
         `low` and `high` are the ends of the 95 % interval of the difference, as in the report; `significant`: it excludes 0 (None
         without an interval). `count`: images that the models share; empty for metrics that are no means over images.
         """
-        lines, intervals = [], report.difference_intervals(self.table)
-        for entry in self.table["rows"]:
-            if difference := entry["difference"]:
-                row, metric, value, change = entry["row"], entry["metric"], entry["mean"], difference["mean"]
-                images: Mapping = difference["images"] or {}
-                low, high, significant = intervals.get((row, metric), (None, None, None))
-                lines.append((row, metric, value, value - change, change, low, high, images.get("count"), significant))
+        lines = []
+        for (row, metric), one in self.table["differences"].items():
+            value, significant = self.table["cells"][row, metric]["mean"], None if one.low is None else one.significant
+            lines.append((row, metric, value, value - one.mean, one.mean, one.low, one.high, one.num_images, significant))
         return pandas.DataFrame(lines, columns=_COLUMNS)
 
     def report(self, path: str = "report.html") -> str:
@@ -184,7 +181,7 @@ def _write_report(path, results, title, baseline=None):
 
 def _to_html(table):
     """Returns the summary and the headline metrics of a table, for notebooks."""
-    cells = {(entry["row"], entry["metric"]): entry["mean"] for entry in table["rows"]}
+    cells = {key: entry["mean"] for key, entry in table["cells"].items()}
     frame = pandas.DataFrame({row: {name: cells.get((row, name)) for name in table["headlines"]} for row in table["order"]})
     lines = "".join(f"<p>{html.escape(line)}</p>" for line in report.summary_lines(table))
     return lines + frame.to_html(float_format="{:.4f}".format)
