@@ -31,7 +31,7 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 from tf_robust import models
 from tf_robust.data.source import Fit, Source
 from tf_robust.layers import ScaleLogits
-from tf_robust.models.fused_batch_norms import folded_batch_norms
+from tf_robust.models.batch_norms import folded_batch_norms
 from tf_robust.ops import image_ops
 from tf_robust.saved_models.classifier import Classifier, nodes_of
 from tf_robust.saved_models.formats import FORMATS, check_convertible, files

@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 
 from tf_robust import models
-from tf_robust.models.fused_batch_norms import folded_batch_norms
+from tf_robust.models.batch_norms import folded_batch_norms
 from tf_robust.saved_models.signatures import BEFORE_SOFTMAX, Signature
 from tf_robust.utils.errors import readable
 
