@@ -21,8 +21,10 @@ from tf_robust.models.heads import HEAD_LAYERS, from_backbone, stages, with_hidd
 from tf_robust.models.named import PRETRAINED, build_named, is_named
 from tf_robust.models.user_models import (
     SMALLEST_PROBABILITY,
+    LinearOutput,
     before_softmax,
     check_input_range,
+    history,
     is_graph,
     is_network,
     of_two_classes,

@@ -29,18 +29,10 @@ def is_named(name: str) -> bool:
 
 
 def build_named(name: str, input_shape: Sequence[int], num_classes: int, *, resize: int = 0, weights: str | None = None) -> keras.Model:
-    """Returns the network of a named model with a layer of `num_classes` logits.
+    """Returns the network of a named model with a layer of `num_classes` logits; arguments as in `models.build`.
 
-    Args:
-        name: applications:NAME (random weights, or those of ImageNet), keras_hub:PRESET (its weights) or module:function.
-        input_shape: (H, W, C) of the images; gray images become three equal channels for models of color images.
-        num_classes: number of logits.
-        resize: side in pixels to which the model resizes images; 0: not resized.
-        weights: imagenet: pretrained weights of applications:NAME; None: random ones.
-
-    Raises:
-        ImportError: keras_hub is not installed.
-        ValueError: there is no such model, or it does not take such images.
+    Gray images become three equal channels for models of color images. Raises ImportError if keras_hub is not installed, and ValueError if
+    there is no such model, or it does not take such images.
     """
     kind, _, rest = name.partition(":")
     if weights and kind != "applications":
@@ -93,13 +85,8 @@ def application_family(name: str) -> ModuleType:
 def model_of_function(name: str, **arguments: object) -> keras.Model | Callable:
     """Returns the model that `module:function` names: the result of a function without further required arguments, or the function.
 
-    Args:
-        name: module and function, or another object of the module that can be called with images. Modules are also found in the
-            working directory.
-        **arguments: passed to the function if it has parameters of these names.
-
-    Raises:
-        ValueError: there is no such module or function, or it fails.
+    The function may be another object that can be called with images. Modules are also found in the working directory. arguments: passed to
+    the function if it has parameters of these names. Raises ValueError if there is no such module or function, or it fails.
     """
     module_name, _, function_name = name.partition(":")
     with readable(name, lambda error: line_of_user(error) or _FUNCTION):

@@ -157,9 +157,6 @@ def wrap(
         stages: names of layers, in their order, after which the network is divided; of Functional and Sequential models.
         input_range: (low, high) of the model's images.
         from_logits: whether the model returns logits; None: inferred from the activation of its last layer.
-
-    Raises:
-        ValueError: another kind of model, or a layer that it does not have.
     """
     shape = _input_shape(model)
     low, high = (float(value) for value in input_range)
@@ -339,13 +336,9 @@ def _name(activation):
 
 
 def before_softmax(tensor: keras.KerasTensor) -> keras.KerasTensor | None:
-    """Returns the logits whose softmax is a tensor of a Functional model, or of one output [N, 1] the logit whose sigmoid it is.
+    """Returns the logits whose softmax is an output of a Functional model, or of one output [N, 1] the logit whose sigmoid it is.
 
-    The softmax may be a layer or an operation, or the activation of a Dense layer, also at the end of a nested model. None: the tensor is
-    no softmax.
-
-    Args:
-        tensor: an output of the model.
+    The softmax may be a layer or an operation, or the activation of a Dense layer, also at the end of a nested model. None: no softmax.
     """
     chain = list(_activations(tensor))
     made, activation = next(((made, name) for made, name in chain if name != "linear"), chain[-1])
@@ -365,13 +358,11 @@ def before_softmax(tensor: keras.KerasTensor) -> keras.KerasTensor | None:
 def _last_dense(tensor):
     """Returns (Dense layer, its input, name of the output's activation); None where the output is not a Dense layer's."""
     chain = list(_activations(tensor))
-    nonlinear = [name for _, name in chain if name != "linear"]
-    activation = nonlinear[0] if nonlinear else "linear"
+    activation, *others = [name for _, name in chain if name != "linear"] or ["linear"]
     operation, node = history(chain[-1][0])
-    known = activation in ("linear", _OF_PROBABILITIES[tensor.shape[-1] == 1]) and len(nonlinear) <= 1
-    return (
-        (operation, node.input_tensors[0], activation) if known and isinstance(operation, keras.layers.Dense) else (None, None, activation)
-    )
+    if isinstance(operation, keras.layers.Dense) and not others and activation in ("linear", _OF_PROBABILITIES[tensor.shape[-1] == 1]):
+        return operation, node.input_tensors[0], activation
+    return None, None, activation
 
 
 def _resolve_from_logits(model, activation, from_logits, one_output):
@@ -416,12 +407,7 @@ def _pooled(features):
 
 
 def stage_layers(model: keras.Model, count: int = 3) -> tuple[str, ...]:
-    """Returns names of layers with feature maps, evenly spaced, after each of which `wrap` can divide a model; fewer if it has few.
-
-    Args:
-        model: any; one that is not a graph of layers has none.
-        count: the largest number of names.
-    """
+    """Returns up to `count` names of layers with feature maps, evenly spaced, after each of which `wrap` can divide a graph of layers."""
     if not _has_graph_to_output(model):
         return ()
     layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
