@@ -40,20 +40,16 @@ class Signature:
     def misfit(self) -> str:
         """Returns why this does not take a batch of images [N, H, W, C]; empty if it does."""
         if len(self.inputs) != 1:
-            advice = ": wrap it as a model of the images alone, with the other inputs constant" if self.inputs else ""
-            return f"takes {len(self.inputs)} tensors, not one{advice}"
+            return f"takes {len(self.inputs)} tensors, not one: wrap it as a model of the images alone, with the other inputs constant"
         (spec,) = self.inputs.values()
-        shape = spec.shape
         if spec.dtype == tf.string:
             return "takes strings (encoded images?), not pixels"
         if not spec.dtype.is_floating and spec.dtype != tf.uint8:
             return f"takes {spec.dtype.name}, neither floats nor uint8"
-        if shape.rank is None:
-            return ""
-        if shape.rank != 4:
-            return f"takes tensors of rank {shape.rank}, not 4"
-        if shape[0] is not None:
-            return f"takes exactly {shape[0]} images at a time: export it with a free batch size (None)"
+        if spec.shape.rank not in (None, 4):
+            return f"takes tensors of rank {spec.shape.rank}, not 4"
+        if spec.shape.rank and spec.shape[0] is not None:
+            return f"takes exactly {spec.shape[0]} images at a time: export it with a free batch size (None)"
         return ""
 
     def channels_last(self) -> "Signature":
@@ -64,10 +60,12 @@ class Signature:
         count, channels, height, width = spec.shape
         if channels not in (1, 3) and (channels or not (height and width)):
             return self
-        transposed = tf.TensorSpec([count, height, width, channels], spec.dtype, spec.name)
-        return dataclasses.replace(
-            self, call=lambda **images: self.call(**{name: tf.transpose(images[name], [0, 3, 1, 2])}), inputs={name: transposed}
-        )
+
+        def call(**images):
+            return self.call(**{name: tf.transpose(images[name], [0, 3, 1, 2])})
+
+        inputs = {name: tf.TensorSpec([count, height, width, channels], spec.dtype, spec.name)}
+        return dataclasses.replace(self, call=call, inputs=inputs)
 
     def kind(self, declared: Kind) -> Kind:
         """Returns the kind of output that is called for: logits or probabilities; auto if no output has such a name."""
@@ -123,11 +121,11 @@ def run_in_layout(run: Callable[[Axes], Result], known: list[Axes]) -> Result:
             raise
         except Exception as error:  # of any kind: runtimes have their own
             failures[name] = error
-            continue
-        known[:] = [axes]
-        return result
-    reasons = {name: cause(error).rpartition("RuntimeError: ")[2] for name, error in failures.items()}  # without TorchScript's traceback
-    raise RuntimeError("; ".join(f"{name}: {reason}" for name, reason in reasons.items())) from next(iter(failures.values()))
+        else:
+            known[:] = [axes]
+            return result
+    reasons = [f"{name}: {cause(error).rpartition('RuntimeError: ')[2]}" for name, error in failures.items()]  # no TorchScript traceback
+    raise RuntimeError("; ".join(reasons)) from next(iter(failures.values()))
 
 
 def numpy_signature(

@@ -21,8 +21,10 @@ def read(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
     runtime = import_extra("onnxruntime", "onnx")
     with readable(path, "Try: copy it or export it again, with its .data file if it has one."):
         session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        inputs, outputs = (_specs(tensors) for tensors in (session.get_inputs(), session.get_outputs()))
-    known: list[Axes] = [] if all(map(_has_unknown_layout, inputs.values())) else [(0, 1, 2, 3)]
+        inputs, outputs = (dict(map(_spec, tensors)) for tensors in (session.get_inputs(), session.get_outputs()))
+    shapes = [spec.shape for spec in inputs.values()]
+    is_unknown = all(shape.rank == 4 and shape[1] is None and shape[3] is None for shape in shapes)  # where the channels are
+    known: list[Axes] = [] if is_unknown else [(0, 1, 2, 3)]
 
     def run(batch):
         (name,) = inputs
@@ -30,11 +32,6 @@ def read(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
 
     signature = numpy_signature(run, inputs, outputs)
     return {"serving_default": dataclasses.replace(signature, float_type=lambda: _float_type(path))}, session
-
-
-def _has_unknown_layout(spec):
-    """Whether images may have their channels in the second or the last axis."""
-    return spec.shape.rank == 4 and spec.shape[1] is None and spec.shape[3] is None
 
 
 def _float_type(path):
@@ -48,15 +45,8 @@ def _float_type(path):
     return next((kind for number, kind in narrow.items() if number in types), tf.float32)
 
 
-def _specs(tensors):
-    """{name: TensorSpec}; symbolic sizes are unknown ones."""
-    return {
-        tensor.name: tf.TensorSpec(
-            [size if isinstance(size, int) else None for size in tensor.shape], tf.as_dtype(_TYPES.get(_type(tensor), _type(tensor)))
-        )
-        for tensor in tensors
-    }
-
-
-def _type(tensor):
-    return tensor.type.removeprefix("tensor(").removesuffix(")")
+def _spec(tensor):
+    """(name, TensorSpec); symbolic sizes are unknown ones."""
+    kind = tensor.type.removeprefix("tensor(").removesuffix(")")
+    shape = [size if isinstance(size, int) else None for size in tensor.shape]
+    return tensor.name, tf.TensorSpec(shape, tf.as_dtype(_TYPES.get(kind, kind)))

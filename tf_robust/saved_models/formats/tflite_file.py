@@ -14,11 +14,18 @@ from tf_robust.utils.lazy import import_extra
 def read(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
     """Reads a `.tflite` file as one signature, `serving_default`; quantized inputs and outputs become floats."""
     litert = import_extra("ai_edge_litert.interpreter", "tflite")
+    names: tuple[dict[int, str], ...] = (
+        {},
+        {},
+    )  # of inputs and outputs by index, if the file has one signature; tensors without a name there have their own
     with readable(path, "Try: copy it or convert it again."), quiet.native_output():
         interpreter = litert.Interpreter(model_path=path)
         interpreter.allocate_tensors()
         inputs, outputs = interpreter.get_input_details(), interpreter.get_output_details()
-        names = _names(interpreter)
+        if len(signatures := list(interpreter.get_signature_list())) == 1:
+            runner = interpreter.get_signature_runner(signatures[0])
+            tensors = runner.get_input_details(), runner.get_output_details()
+            names = tuple({detail["index"]: name for name, detail in details.items()} for details in tensors)
     lock = threading.Lock()
 
     def run(batch):
@@ -35,18 +42,7 @@ def read(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
     return {"serving_default": signature}, interpreter
 
 
-def _names(interpreter):
-    """({index: name} of the inputs, that of the outputs) by the only signature; empty ones if the file has none or several."""
-    signatures = list(interpreter.get_signature_list())
-    if len(signatures) != 1:
-        return {}, {}
-    runner = interpreter.get_signature_runner(signatures[0])
-    tensors = runner.get_input_details(), runner.get_output_details()
-    return tuple({detail["index"]: name for name, detail in details.items()} for details in tensors)
-
-
 def _specs(details, names):
-    """{name: TensorSpec}. names: {index: name} of the signature; tensors without one have their own."""
     return {
         names.get(detail["index"], detail["name"]): tf.TensorSpec(
             [None if size == -1 else int(size) for size in detail["shape_signature"]],
