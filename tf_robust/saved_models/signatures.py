@@ -4,7 +4,6 @@ import dataclasses
 import typing
 from collections.abc import Callable, Mapping
 
-import numpy as np
 import tensorflow as tf
 
 from tf_robust.saved_models.interface import OUTPUTS, Kind
@@ -126,39 +125,3 @@ def run_in_layout(run: Callable[[Axes], Result], known: list[Axes]) -> Result:
             return result
     reasons = [f"{name}: {cause(error).rpartition('RuntimeError: ')[2]}" for name, error in failures.items()]  # no TorchScript traceback
     raise RuntimeError("; ".join(reasons)) from next(iter(failures.values()))
-
-
-def numpy_signature(
-    run: Callable[[np.ndarray], list[np.ndarray]], inputs: Mapping[str, tf.TensorSpec], outputs: Mapping[str, tf.TensorSpec]
-) -> Signature:
-    """Returns the signature of a model that computes on NumPy arrays, without gradients. run: batch of the only input -> list of outputs.
-
-    With a fixed batch size in the input, batches are divided and the last part is padded.
-    """
-    specs = _with_free_batch(outputs)
-    if len(inputs) != 1:
-        return Signature(lambda **_: {}, dict(inputs), specs)
-    ((name, spec),) = inputs.items()
-    size = spec.shape[0] if spec.shape.rank else None
-
-    def run_parts(batch):
-        parts = np.split(batch, range(size, len(batch), size)) if size else [batch]
-        if size:
-            parts[-1] = np.concatenate([parts[-1], np.zeros([size - len(parts[-1]), *batch.shape[1:]], batch.dtype)])
-        return [np.concatenate(results)[: len(batch)] for results in zip(*map(run, parts), strict=True)]
-
-    def call(**images):
-        if tf.executing_eagerly():  # errors are those of the runtime
-            results = [tf.convert_to_tensor(one) for one in run_parts(np.asarray(images[name]))]
-        else:
-            results = tf.numpy_function(run_parts, [images[name]], [spec.dtype for spec in specs.values()])
-            results = results if isinstance(results, (list, tuple)) else [results]  # one type in the list: one tensor
-        return {key: tf.ensure_shape(result, spec.shape) for (key, spec), result in zip(specs.items(), results, strict=True)}
-
-    return Signature(call, _with_free_batch(inputs), specs, has_graph=False)
-
-
-def _with_free_batch(specs):
-    return {
-        name: tf.TensorSpec([None, *spec.shape[1:]] if spec.shape.rank else spec.shape, spec.dtype, name) for name, spec in specs.items()
-    }

@@ -68,7 +68,7 @@ def _function(name):
 
 
 _TFLITE = Format(
-    _function("formats.tflite_file:read"),
+    _function("formats.converted_files:read_tflite"),
     suffixes=(".tflite",),
     gradients=False,
     graph=False,
@@ -93,7 +93,7 @@ FORMATS: dict[str, Format] = {
     "tflite_float16": dataclasses.replace(_TFLITE, file="model_float16.tflite", float32=False),
     "tflite_int8": dataclasses.replace(_TFLITE, file="model_int8.tflite", float32=False, quantized=True),
     "onnx": Format(
-        _function("formats.onnx_file:read"),
+        _function("formats.converted_files:read_onnx"),
         suffixes=(".onnx",),
         gradients=False,
         graph=False,
