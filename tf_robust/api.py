@@ -267,7 +267,7 @@ def attack(
     classify = classify.with_known_outputs(unit[:IMAGES_FOR_OUTPUTS])
     if classes.shape == (len(given),) and classes.dtype.kind in "iu":  # else the attack names what is wrong
         classify = with_fitting_range(with_checked_batches(classify, unit[:IMAGES_FOR_OUTPUTS]), unit, classes)
-        wrong = int(np.sum(input_check.logits_of(classify, unit).argmax(axis=1) != classes))
+        wrong = int(np.sum(input_check.in_batches(classify, unit).argmax(axis=1) != classes))
         if 2 * wrong > len(given):
             print_note(
                 f"{wrong} of {len(given)} images are misclassified before the attack, which leaves them unchanged. "
@@ -292,7 +292,7 @@ def _attacked(attacker, classify, given, unit, labels, data_range):
         values = attacker(classify, unit, labels).numpy()
         attacked = np.where(values == unit, given, values * scale + offset)
         attacked = (np.round(attacked) if given.dtype.kind in "iu" else attacked).astype(given.dtype)
-    logits = input_check.logits_of(classify, np.clip((attacked - offset) / scale, 0, 1).astype(np.float32))
+    logits = input_check.in_batches(classify, np.clip((attacked - offset) / scale, 0, 1).astype(np.float32))
     return attacked, logits.argmax(axis=1) != np.asarray(labels)
 
 

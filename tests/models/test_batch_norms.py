@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tf_robust import models
-from tf_robust.models import batch_norms, resnet
+from tf_robust.models import batch_norms, resnet, torch_layers
 from tf_robust.saved_models import export, loading
 
 BATCH_NORM_VARIABLES = ("gamma", "beta", "moving_mean", "moving_variance")
@@ -19,7 +19,7 @@ def normalized(x, axes):
 def test_half_of_the_channels_are_normalized_per_image_the_others_per_batch(training):
     random = np.random.RandomState(0)
     images = keras.Input((5, 4, 6))
-    model = keras.Model(images, batch_norms.instance_batch_norm(images))
+    model = keras.Model(images, torch_layers.instance_batch_norm(images))
     for variable in model.variables:
         variable.assign(random.uniform(0.5, 2.0, size=variable.shape))
     values = {v.name + str(len(v.path.split("group")) - 1): v.numpy() for v in model.variables}

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from tf_robust import models
-from tf_robust.models.fused_batch_norms import folded_batch_norms
+from tf_robust.models.batch_norms import folded_batch_norms
 
 IMAGES = np.random.RandomState(0).normal(0.5, 1.0, (5, 8, 7, 4)).astype(np.float32)
 CONVOLUTIONS = {

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tf_robust import methods, models
 from tf_robust.data import Batch
-from tf_robust.models.fused_batch_norms import fuse_batch_norms
+from tf_robust.models.batch_norms import fuse_batch_norms
 
 IMAGES = np.random.RandomState(0).normal(0.5, 1.0, (8, 6, 5, 4)).astype(np.float32)
 OPTIONS = {

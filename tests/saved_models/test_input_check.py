@@ -162,12 +162,12 @@ def test_a_model_at_chance_is_described_with_the_scale_and_the_order_that_fit(co
 
     classify = classifier_of(model, ModelInterface(input_range=declared))
     names = [f"class{i}" for i in range(5)]
-    note = input_check.note_on_chance(classify, input_check.logits_of(classify, images), images, labels, names)
+    note = input_check.note_on_chance(classify, input_check.in_batches(classify, images), images, labels, names)
     assert "always predicting the most frequent class would be right for 20.0%" in note and "it would be 7" in note
     assert all((f"class{i} {column}" in note) == (i != column) for i, column in enumerate(columns))
     assert ("input_range=0,255 and" in note) == (declared == "0,1")
     right = classifier_of(lambda x: np.asarray(model(x))[:, list(columns)], ModelInterface(input_range="0,255"))
-    assert input_check.note_on_chance(right, input_check.logits_of(right, images), images, labels, names) == ""
+    assert input_check.note_on_chance(right, input_check.in_batches(right, images), images, labels, names) == ""
 
 
 @pytest.mark.parametrize("count, accuracy", [(12, 0.6), (120, 0.9), (1000, 0.7)])

@@ -106,7 +106,7 @@ def test_functions_whose_shapes_are_unknown(end):
         assert classify.num_classes is None and classify.has_one_output is None
         if function(images).shape.rank == 2:
             classify = classify.with_known_outputs(images)
-            assert classify.num_classes == 2 and classify.has_one_output and classify.with_input_range("-1,1").has_one_output
+            assert classify.num_classes == 2 and classify.has_one_output and classify.with_interface(input_range="-1,1").has_one_output
             np.testing.assert_allclose(scipy.special.softmax(classify(images), axis=1), two_probabilities(model, images), atol=1e-5)
 
 

@@ -17,7 +17,7 @@ from tf_robust import data
 from tf_robust.attacks import norms
 from tf_robust.attacks.criterion import Criterion
 from tf_robust.attacks.norms import per_image
-from tf_robust.models.fused_batch_norms import folded_batch_norms
+from tf_robust.models.batch_norms import folded_batch_norms
 from tf_robust.models.outputs import Model, checked_logits, output
 from tf_robust.ops import image_ops
 

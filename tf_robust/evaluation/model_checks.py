@@ -147,7 +147,7 @@ def with_checked_inputs(predict: Classifier, source: Source) -> Classifier:
         source = source.subset(stratified_order(np.asarray(source.labels))[:count])
     images, labels = evaluation.first_images(source, count)
     checked = with_fitting_range(predict, images, labels)
-    logits = input_check.logits_of(checked, images)
+    logits = input_check.in_batches(checked, images)
     if not source.label_columns and not source.class_mask:
         input_check.check_class_order(logits, labels, source.class_names, _in_folders(source))
     note = input_check.note_on_chance(checked, logits, images, labels, source.class_names)

@@ -5,59 +5,46 @@ import datetime
 import functools
 import os
 import tempfile
-import typing
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from tf_robust import data, evaluation
-from tf_robust.data import WHOLE, has_splits
 from tf_robust.data.source import digest
-from tf_robust.evaluation import EvalConfig, MetricValue, model_evaluation
-from tf_robust.evaluation.evaluation_data import (
-    EvaluationData,
-    print_default_split,
-    trainings_on,
-    with_default_split,
-    with_validation_of_card,
-)
-from tf_robust.evaluation.model_evaluation import match_model_and_data
+from tf_robust.evaluation import EvalConfig, MetricValue, evaluation_data, model_evaluation
+from tf_robust.evaluation.evaluation_data import EvaluationData
 from tf_robust.report.evaluated_model import EvaluatedModel
 from tf_robust.saved_models import export, latency, loading
-from tf_robust.saved_models.export import Deployable
 from tf_robust.saved_models.formats import FORMATS, check_convertible, files, size
 from tf_robust.saved_models.input_check import in_batches
 from tf_robust.saved_models.interface import read_card
-from tf_robust.saved_models.loading import without_softmax
 from tf_robust.utils import environment
-from tf_robust.utils.files import read_json, write_json
+from tf_robust.utils.files import atomic_folder, read_json, write_json
 from tf_robust.utils.progress import print_note
 
 CHECKED, CALIBRATION = 100, 300  # images to compare the outputs on, and to find the ranges of integers on
 TOLERANCE = 1e-3  # of float32 formats, relative to the largest output
 # fields of the model's own card
 _CARD = ("title", "method", "model", "data", "classes", "label_set", "trained_on", "division", "seed", "flags", "note", "confidence")
+_COMPARED = ("input", "output", "calibration", "confidence")  # fields of the cards of two exports of the same model
 _BY_GRADIENT = ("attack_curves", "utility")  # evaluations
 
 
 def write_formats(
     model: EvaluatedModel, formats: Sequence[str], folder: str, *, chosen: bool, unit_range: bool, logits: bool
 ) -> tuple[dict[str, str], dict[str, Exception]]:
-    """Writes a model in all formats that can be written, and prints a line for each.
+    """Writes a model in some of `formats.files` into a folder, where files are replaced, and prints a line for each.
 
     Args:
-        model: to export, and its data.
-        formats: of `formats.files`.
-        folder: of the files; complete ones are replaced.
+        model: to export, and its data; ValueError if it does not suit them or was converted already.
+        formats: names of formats.
+        folder: of the files.
         chosen: whether the user named the formats; otherwise those that do not apply to this kind of model are left out with a note.
         unit_range: files take images in [0, 1], whatever the model takes.
         logits: files return logits, also of a model that returns probabilities.
 
     Returns:
         ({format: path}, {format: why it could not be written}).
-
-    Raises:
-        ValueError: a model that does not suit the data or was converted already.
     """
     exporter = Exporter(model, unit_range, logits)
     written: dict[str, str] = {}
@@ -78,14 +65,14 @@ class Exporter:
 
     def __init__(self, evaluated: EvaluatedModel, unit_range: bool = False, logits: bool = False):
         check_convertible(evaluated.path)
-        loaded, self.given, self.source = match_model_and_data(evaluated.load(), evaluated.data, evaluated.split_chosen)
-        classifier = self.classifier = without_softmax(loaded) if logits else loaded
-        model = self.model = Deployable(classifier, tuple(self.source.image_shape), unit_range=unit_range, logits=logits)
-        scale = model.input_range
-        print(f"The files take {model.spec.dtype.name} images on the pixel scale {scale} and return {model.output}.", flush=True)
+        loaded, self.given, self.source = model_evaluation.match_model_and_data(evaluated.load(), evaluated.data, evaluated.split_chosen)
+        classifier = self.classifier = loading.without_softmax(loaded) if logits else loaded
+        model = self.model = export.Deployable(classifier, tuple(self.source.image_shape), unit_range=unit_range, logits=logits)
+        print(
+            f"The files take {model.spec.dtype.name} images on the pixel scale {model.input_range} and return {model.output}.", flush=True
+        )
         self.images = evaluation.stratified_images(self.source, CHECKED)[0]
-        self.scores = in_batches(model.scores, self.images)
-        self.float32_scores = self.scores
+        self.scores = self.float32_scores = in_batches(model.scores, self.images)
         if model.float32 is not classifier:
             self.float32_scores = in_batches(functools.partial(model.scores, classifier=model.float32), self.images)
             difference = np.abs(self.float32_scores - self.scores).max()
@@ -125,19 +112,26 @@ class Exporter:
         With `reuse` a file that an earlier export of the same model wrote is kept. Raises ValueError if the model cannot be converted, or
         the outputs of the file are wrong.
         """
-        path = os.path.join(folder, FORMATS[name].file)
-        card = self._card(name)
-        compared = {field: card.get(field) for field in ("input", "output", "calibration", "confidence")}
-        if not (reuse and _is_of(path, {**self.origin, **compared})):
+        file = FORMATS[name].file
+        path, card = os.path.join(folder, file), self._card(name)
+        if not (reuse and _has_card_like(path, {**self.origin, **{field: card.get(field) for field in _COMPARED}})):
             os.makedirs(folder, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=folder, prefix=f"{FORMATS[name].file}.writing-") as temporary:
-                complete = os.path.join(temporary, FORMATS[name].file)
-                card |= self._write(name, complete, card)
+            with tempfile.TemporaryDirectory(dir=folder, prefix=f"{file}.writing-") as temporary:
+                complete = os.path.join(temporary, file)
+                calibration = self.calibration if FORMATS[name].quantized else None
+                try:
+                    export.write(name, self.model, complete, card, calibration=calibration, fit=self.source.fit)
+                    card |= {"check": self._check(name, complete), "bytes": size(complete)}
+                except ValueError as error:
+                    raise ValueError(str(error).replace(complete, file)) from error  # the file is a temporary one
                 if os.path.isdir(complete):
                     export.update_card(complete, **card)
+                    with atomic_folder(path) as replacing:
+                        os.rename(complete, replacing)
                 else:
                     write_json(card_of(complete), card)
-                _replace(complete, path)
+                    os.replace(complete, path)  # first: a card of another file would have it taken for the new one
+                    os.replace(card_of(complete), card_of(path))
         card = read_json(card_of(path))
         check = card["check"]
         same = f", same class on {check['same_class']:.0%}" if FORMATS[name].quantized else ""
@@ -148,53 +142,40 @@ class Exporter:
         )
         return path
 
-    def _write(self, name, path, card):
-        """Writes one format and returns further entries of its card."""
-        try:
-            calibration = self.calibration if FORMATS[name].quantized else None
-            export.write(name, self.model, path, card, calibration=calibration, fit=self.source.fit)
-            return {"check": self._check(name, path), "bytes": size(path)}
-        except ValueError as error:
-            raise ValueError(str(error).replace(path, os.path.basename(path))) from error  # the file is a temporary one
-
-    def _card(self, name: str) -> dict[str, typing.Any]:
-        known, calibration = {"classes": list(self.source.class_names), "label_set": self.source.label_set}, None
+    def _card(self, name):
+        calibration = None
         if FORMATS[name].quantized:
             fingerprint = digest(np.round(255 * self.calibration).astype(np.uint8))
-            of_training = {"data": self.given.config.data, "split": "train"}
-            calibration = {"images": len(self.calibration), **of_training, "fingerprint": fingerprint}
+            calibration = {"images": len(self.calibration), "data": self.given.config.data, "split": "train", "fingerprint": fingerprint}
+        dependence = self.classifier.batch_dependence
         return {
-            **known,
+            "classes": list(self.source.class_names),
+            "label_set": self.source.label_set,
             **{field: self.classifier.card[field] for field in _CARD if field in self.classifier.card},
             "format": name,
             **self.origin,
             "input": export.input_card(self.source, self.model.spec, self.model.input_range),
             "output": self.model.output,
-            **({"batch_dependence": self.classifier.batch_dependence} if self.classifier.batch_dependence else {}),
+            **({"batch_dependence": dependence} if dependence else {}),
             "calibration": calibration,
             "versions": {**environment.describe(), **{one: environment.version(one.replace("_", "-")) for one in FORMATS[name].packages}},
             "commit": environment.commit(),
             "date": datetime.date.today().isoformat(),
         }
 
-    def _check(self, name: str, path: str) -> dict[str, float | int]:
-        """Compares what a file returns with what the model returns.
-
-        Raises:
-            ValueError: it is not finite, or differs by more than rounding in a format that keeps all digits.
-        """
-        given, model = self.classifier.interface, self.model
-        interface = loading.ModelInterface(model.input_range, model.output, input_size=given.input_size, trust=given.trust)
-        file = loading.load_classifier(path, interface)
-        scores, expected = in_batches(file.scores, self.images), self.scores if name == "savedmodel" else self.float32_scores
-        largest = float(np.abs(expected).max())
-        difference = float(np.abs(scores - expected).max())
+    def _check(self, name, path):
+        """Compares the outputs of a file with those of the model; ValueError if they differ by more than the rounding of the format."""
+        given, kind = self.classifier.interface, self.model.output
+        interface = loading.ModelInterface(self.model.input_range, kind, input_size=given.input_size, trust=given.trust)
+        scores = in_batches(loading.load_classifier(path, interface).scores, self.images)
+        expected = self.scores if name == "savedmodel" else self.float32_scores
+        largest, difference = float(np.abs(expected).max()), float(np.abs(scores - expected).max())
         if not difference <= (TOLERANCE * largest if FORMATS[name].float32 else np.inf):  # also if it is NaN
             raise ValueError(
-                f"Expected {name} to give the {self.model.output} of {self.classifier.path}. Received: a difference of {difference:.3g}, "
+                f"Expected {name} to give the {kind} of {self.classifier.path}. Received: a difference of {difference:.3g}, "
                 f"with values up to {largest:.3g}. Try: another format; the converter does not compute this model correctly"
             )
-        same = float((_classes(scores, self.model.output) == _classes(expected, self.model.output)).mean())
+        same = float((_classes(scores, kind) == _classes(expected, kind)).mean())
         return {"images": len(self.images), "largest_difference": difference, "largest_output": largest, "same_class": same}
 
 
@@ -208,22 +189,12 @@ def card_of(path: str) -> str:
     return os.path.join(path, "card.json") if os.path.isdir(path) else f"{path}.json"
 
 
-def _replace(complete, path):
-    """Moves an exported file or folder and its card to their place."""
-    if os.path.isdir(complete):
-        with export.atomic_folder(path) as temporary:
-            os.rename(complete, temporary)
-    else:
-        os.replace(complete, path)  # first: a card of another file would have it taken for the new one
-        os.replace(card_of(complete), f"{path}.json")
-
-
-def _is_of(path, origin):
-    """Whether a file was exported from a model before."""
+def _has_card_like(path, entries):
+    """Whether there is a file whose card has some entries."""
     if not os.path.exists(path) or not os.path.exists(card_of(path)):
         return False
     card = read_json(card_of(path))
-    return all(card.get(field) == value for field, value in origin.items())
+    return all(card.get(field) == value for field, value in entries.items())
 
 
 def evaluate_formats(
@@ -237,17 +208,11 @@ def evaluate_formats(
     """Exports a model, and evaluates each file by its own runtime on the same images.
 
     By default attacks are the same for all formats: Square, and PGD transferred from the model itself, as most formats have no gradients.
-    Evaluations that need gradients are left out for a format without them, with a note.
+    Evaluations that need gradients are left out for a format without them, with a note. The folder gets one for each format, and
+    `exported`, whose files of an earlier export of the same model are kept. check: called with each format and its evaluation before
+    anything is written, to refuse it.
 
-    Args:
-        model: to export and to evaluate.
-        formats: of `formats.files`.
-        folder: gets a folder per format, and `exported`, whose files of an earlier export of the same model are kept.
-        attack_chosen: whether the user chose the attacks.
-        check: called with each format and its evaluation before anything is written, to refuse it.
-
-    Returns:
-        The evaluations, one for each format, as in `evaluation.json`, with the folder of their records as "measured_in".
+    Returns the evaluations as in `evaluation.json`, with the folder of their records as "measured_in".
     """
     if (adaptation := model.data.eval_config.adaptation) != "none":
         raise ValueError(
@@ -261,34 +226,37 @@ def evaluate_formats(
     exporter = Exporter(model)
     if any(FORMATS[name].quantized for name in formats):
         _ = exporter.calibration  # raises before anything is written
-    paths = {name: exporter.export(name, os.path.join(folder, "exported"), reuse=True) for name in dict.fromkeys(formats)}
+    paths = {name: exporter.export(name, os.path.join(folder, "exported"), reuse=True) for name in configs}
     evaluations = []
-    for name, path in paths.items():
+    for name, (config, note) in configs.items():
         print(f"{name}:", flush=True)
-        config, note = configs[name]
         if note:
             print_note(f"{name} is {note}.")
-        content = _evaluate(name, path, dataclasses.replace(given, eval_config=config), os.path.join(folder, name), model)
-        content |= {
-            "notes": [*content.get("notes", ()), *filter(None, [note, _note_on_integers(name, config)])],
-            "exported_from": model.path,
-        }
-        write_json(os.path.join(folder, name, "evaluation.json"), content)
-        evaluations.append({**content, "measured_in": os.path.join(folder, name)})
+        notes = [note] if note else []
+        if FORMATS[name].quantized and "adversarial" in config.evaluations and "square" in config.attack:
+            notes.append(
+                "Square alone can overstate the robustness of integers, whose rounded logits may hide small changes of an image; of the "
+                "accuracies under Square and under the transferred attack the lower one counts"
+            )
+        own = os.path.join(folder, name)
+        content = _evaluate(name, paths[name], dataclasses.replace(given, eval_config=config), own, model)
+        content |= {"notes": [*content.get("notes", ()), *notes], "exported_from": model.path}
+        write_json(os.path.join(own, "evaluation.json"), content)
+        evaluations.append({**content, "measured_in": own})
     return evaluations
 
 
 def _with_split(given: EvaluationData, model: EvaluatedModel, formats: Sequence[str]) -> EvaluationData:
     """Returns data with the split that all formats are evaluated on, and prints a note if the user chose none and the data have none."""
     card = read_card(model.path)
-    if not has_splits(given.config.data) and given.eval_config.evaluation_split != WHOLE:
-        given = dataclasses.replace(given, config=with_validation_of_card(card, model.path, given.config))
+    if not data.has_splits(given.config.data) and given.eval_config.evaluation_split != data.WHOLE:
+        given = dataclasses.replace(given, config=evaluation_data.with_validation_of_card(card, model.path, given.config))
     if model.split_chosen:
         return given
-    trained = trainings_on(card, given.config.data)
+    trained = evaluation_data.trainings_on(card, given.config.data)
     calibrated = [] if trained else [name for name in FORMATS if FORMATS[name].quantized and name in formats]
-    given = with_default_split(given, card, calibrated)
-    print_default_split(given, calibrated)
+    given = evaluation_data.with_default_split(given, card, calibrated)
+    evaluation_data.print_default_split(given, calibrated)
     return given
 
 
@@ -303,36 +271,23 @@ def _with_attacks(model: EvaluatedModel, attack_chosen: bool) -> EvaluationData:
     return dataclasses.replace(model.data, eval_config=dataclasses.replace(config, surrogate=model.path), surrogate=model.load())
 
 
-def _note_on_integers(name, config):
-    if not FORMATS[name].quantized or "adversarial" not in config.evaluations or "square" not in config.attack:
-        return ""
-    return (
-        "Square alone can overstate the robustness of integers, whose rounded logits may hide small changes of an image; of the accuracies "
-        "under Square and under the transferred attack the lower one counts"
-    )
-
-
 def without_gradients(config: EvalConfig) -> tuple[EvalConfig, str]:
-    """Returns an evaluation without what needs gradients, and a note on what was left out; an empty one if nothing was.
-
-    Raises:
-        ValueError: no evaluation is left.
-    """
+    """Returns an evaluation without what needs gradients, and a note on what was left out, or ""; ValueError if no evaluation is left."""
     evaluations = tuple(one for one in config.evaluations if one not in _BY_GRADIENT)
     if not evaluations:
         differentiable = ",".join(name for name in files() if FORMATS[name].gradients)
+        received = ",".join(config.evaluations)
         raise ValueError(
-            f"Expected an evaluation that needs no gradients, for formats without them. Received: {','.join(config.evaluations)}. "
-            f"Try: evaluations=clean,{','.join(config.evaluations)}, or formats={differentiable}"
+            f"Expected an evaluation that needs no gradients, for formats without them. Received: {received}. "
+            f"Try: evaluations=clean,{received}, or formats={differentiable}"
         )
-    attack = tuple(one for one in config.attack if one == "square") or ("square",)
-    missing = [f"the evaluation {one}" for one in config.evaluations if one not in evaluations]
+    missing = [f"the evaluation {one}" for one in config.evaluations if one in _BY_GRADIENT]
     if "adversarial" in evaluations:
         missing += [f"attack={one} (Square in its place)" for one in config.attack if one != "square"]
     if "certified" in evaluations and config.smoothing_attack:
         missing.append("the attack on the smoothed model")
     note = f"without gradients, so left out: {', '.join(missing)}" if missing else ""
-    return dataclasses.replace(config, evaluations=evaluations, attack=attack, smoothing_attack=False), note
+    return dataclasses.replace(config, evaluations=evaluations, attack=("square",), smoothing_attack=False), note
 
 
 def _evaluate(name: str, path: str, given: EvaluationData, folder: str, model: EvaluatedModel) -> dict:

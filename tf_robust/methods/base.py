@@ -13,7 +13,7 @@ from tf_robust import losses
 from tf_robust.data.pipeline import Batch
 from tf_robust.data.source import Source
 from tf_robust.methods.keras_fit import KerasFit
-from tf_robust.models.fused_batch_norms import fuse_batch_norms
+from tf_robust.models.batch_norms import fuse_batch_norms
 from tf_robust.ops import philox
 from tf_robust.training import optimizers
 from tf_robust.utils import hyperparameters

@@ -1,30 +1,30 @@
-"""Classifiers: builder(input_shape, num_classes) -> keras.Model giving {"logits", "embedding"} from [0, 1] images."""
+"""Classifiers: builder(input_shape, num_classes, *, mean, std, resize) -> keras.Model.
+
+Builders of `MODELS` take:
+
+- input_shape: (H, W, C) of images in [0, 1], at least 8 pixels per side unless the builder says otherwise;
+- num_classes: number of logits;
+- mean, std: of the normalization (x - mean) / std inside the model, on the [0, 1] scale; a number, or one per channel;
+- resize, if they can: side in pixels to which the model resizes images first, gray ones with three equal channels; 0: not resized;
+
+and return a keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, E]}. They raise ValueError for
+images that are too small.
+"""
 
 import inspect
 from collections.abc import Callable, Sequence
 
 import keras
 
+from tf_robust.models import lenet, resnet
 from tf_robust.models.heads import HEAD_LAYERS, from_backbone, stages, with_hidden_layer
-from tf_robust.models.lenet import lenet, mlp
 from tf_robust.models.named import PRETRAINED, build_named, is_named
-from tf_robust.models.resnet import (
-    preact_resnet18,
-    preact_resnet18_ibn,
-    resnet8,
-    resnet20,
-    resnet20_ibn,
-    resnet50_v2,
-    resnet56,
-    wide_resnet28_2,
-    wide_resnet28_4,
-)
-from tf_robust.models.resnet50 import resnet50, resnet50_cifar
 from tf_robust.models.user_models import (
     SMALLEST_PROBABILITY,
-    WrappedModel,
+    LinearOutput,
     before_softmax,
     check_input_range,
+    history,
     is_graph,
     is_network,
     of_two_classes,
@@ -43,20 +43,20 @@ if keras.config.image_data_format() != "channels_last":
 
 
 MODELS: dict[str, Callable[..., keras.Model]] = {
-    "lenet": lenet,
-    "resnet8": resnet8,
-    "resnet20": resnet20,
-    "resnet56": resnet56,
-    "resnet50_v2": resnet50_v2,
-    "resnet50": resnet50,
-    "resnet50_cifar": resnet50_cifar,
-    "preact_resnet18": preact_resnet18,
-    "preact_resnet18_ibn": preact_resnet18_ibn,
-    "resnet20_ibn": resnet20_ibn,
-    "wide_resnet28_2": wide_resnet28_2,
-    "wide_resnet28_4": wide_resnet28_4,
+    "lenet": lenet.lenet,
+    "resnet8": resnet.resnet8,
+    "resnet20": resnet.resnet20,
+    "resnet56": resnet.resnet56,
+    "resnet50_v2": resnet.resnet50_v2,
+    "resnet50": resnet.resnet50,
+    "resnet50_cifar": resnet.resnet50_cifar,
+    "preact_resnet18": resnet.preact_resnet18,
+    "preact_resnet18_ibn": resnet.preact_resnet18_ibn,
+    "resnet20_ibn": resnet.resnet20_ibn,
+    "wide_resnet28_2": resnet.wide_resnet28_2,
+    "wide_resnet28_4": resnet.wide_resnet28_4,
     "vit_tiny4": vit_tiny4,
-    "mlp": mlp,
+    "mlp": lenet.mlp,
 }
 
 
@@ -76,13 +76,12 @@ def build(
     Raises:
         ValueError: unknown name, images smaller than the model allows, or a model without resizing.
     """
+    keras.utils.set_random_seed(seed)
     if is_named(name) or weights:
-        keras.utils.set_random_seed(seed)
         return build_named(name, input_shape, num_classes, resize=resize, weights=weights)
     if name not in MODELS:
         raise unknown("model", name, MODELS)
     resizing = [known for known, model in MODELS.items() if "resize" in inspect.signature(model).parameters]
     if resize and name not in resizing:
         raise ValueError(f"Expected resize=0, or a model that can resize: {', '.join(resizing)}. Received: {name}")
-    keras.utils.set_random_seed(seed)
     return MODELS[name](tuple(input_shape), num_classes, **({"resize": resize} if resize else {}))

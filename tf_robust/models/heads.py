@@ -19,16 +19,13 @@ def normalized_input(
 ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
     """Returns the input of a model, images in [0, 1], and its normalized form (x - mean) / std.
 
-    Gray images become three equal channels if mean and std are those of three.
+    Gray images become three equal channels if mean and std have three numbers, or with `resize`, to fit weights trained on color images of
+    another size.
 
     Args:
-        input_shape: (H, W, C).
-        mean: a number, or one per channel.
-        std: a number, or one per channel.
+        input_shape, mean, std, resize: as in `tf_robust.models`; resizing is bilinear and antialiased.
         minimum_size: minimum side of the images (after resizing) in pixels.
         name: of the model, for messages.
-        resize: side in pixels to which images are resized first (bilinear, antialiased), gray ones with three equal channels,
-            to fit weights trained on color images of another size; 0: not resized.
         layer: name of the layer that normalizes; the output of `normalization` is stage 0 of the model, see `stages`.
 
     Raises:
@@ -93,20 +90,10 @@ def in_centered_images(model: keras.Model) -> list[keras.Model]:
 
 
 def projection(width: int, layers: int, output: int, name: str, *, batch_norm: bool = True) -> keras.Sequential:
-    """Returns the head of a contrastive method: layers of the embedding's width with ReLU, then one of width `output` without.
+    """Returns the head of a contrastive method: [N, width] -> float32 [N, output], not normalized to length 1.
 
-    Args:
-        width: of the embedding.
-        layers: >= 1, including the last one.
-        output: width of the output.
-        name: of the head.
-        batch_norm: after every layer, including the last one (which then has no bias), as in SimCLR.
-
-    Returns:
-        keras.Sequential: [N, width] -> float32 [N, output], not normalized to length 1
-
-    Raises:
-        ValueError: layers or output is below 1.
+    Its `layers` >= 1 have the embedding's width and ReLU, except for the last one, of width `output` >= 1. batch_norm: after every layer,
+    including the last one (which then has no bias), as in SimCLR.
     """
     if layers < 1 or output < 1:
         raise ValueError(f"Expected layers >= 1 and output >= 1 of a projection head. Received: {layers}, {output}")
@@ -128,32 +115,31 @@ def from_backbone(backbone: keras.Model, num_classes: int, *, mean: PerChannel =
             transformers return them, or feature maps [N, h, w, E]. Tokens and maps are averaged, including a class token.
         num_classes: number of logits.
         mean: of the backbone's normalization (x - mean) / std for x in [0, 1]; a number, or one per channel.
-        std: of the backbone's normalization; a number, or one per channel.
+        std: see mean.
 
     Returns:
         keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, E]}
-
-    Raises:
-        ValueError: the backbone does not have one input of known size and one output of rank 2 to 4.
     """
-    if not isinstance(backbone.input_shape, tuple) or len(backbone.input_shape) != 4 or None in backbone.input_shape[1:]:
+    given, returned = backbone.input_shape, backbone.output_shape
+    if not isinstance(given, tuple) or len(given) != 4 or None in given[1:]:
         raise ValueError(
-            f"Expected a backbone with one input [N, H, W, C] of known size. Received: {backbone.name} with input_shape="
-            f"{backbone.input_shape}. Try: construct it with an explicit input or image shape"
+            f"Expected a backbone with one input [N, H, W, C] of known size. Received: {backbone.name} with input_shape={given}. "
+            "Try: construct it with an explicit input or image shape"
         )
-    if not isinstance(backbone.output_shape, tuple) or len(backbone.output_shape) not in (2, 3, 4):
+    if not isinstance(returned, tuple) or len(returned) not in (2, 3, 4):
         raise ValueError(
-            f"Expected a backbone with one output: features [N, E], tokens [N, T, E] or feature maps [N, h, w, E]. "
-            f"Received: {backbone.name} with output_shape={backbone.output_shape}. Try: keras.Model(backbone.input, "
-            "the output of one of its layers)"
+            "Expected a backbone with one output: features [N, E], tokens [N, T, E] or feature maps [N, h, w, E]. "
+            f"Received: {backbone.name} with output_shape={returned}. Try: keras.Model(backbone.input, the output of one of its layers)"
         )
-    images, x = normalized_input(backbone.input_shape[1:], mean, std, 1, backbone.name, layer="preprocessing")
-    features = backbone(x)
+    images, x = normalized_input(given[1:], mean, std, 1, backbone.name, layer="preprocessing")
+    return classifier(images, pooled(backbone(x)), num_classes, f"{backbone.name}_classifier")
+
+
+def pooled(features: keras.KerasTensor) -> keras.KerasTensor:
+    """Returns features [N, E]: the mean over tokens [N, T, E] or feature maps [N, h, w, E], or features as they are."""
     if len(features.shape) == 3:
-        features = keras.layers.GlobalAveragePooling1D()(features)
-    if len(features.shape) == 4:
-        features = keras.layers.GlobalAveragePooling2D()(features)
-    return classifier(images, features, num_classes, f"{backbone.name}_classifier")
+        return keras.layers.GlobalAveragePooling1D()(features)
+    return keras.layers.GlobalAveragePooling2D()(features) if len(features.shape) == 4 else features
 
 
 HEAD_LAYERS = ("hidden", "logits")  # layers after the embedding
@@ -175,7 +161,7 @@ def classifier(images: keras.KerasTensor, embedding: keras.KerasTensor, num_clas
         embedding: [N, E].
         num_classes: number of logits.
         name: of the model.
-        **initializers: of the logits' layer, arguments of `keras.layers.Dense`.
+        **initializers: arguments of the logits' Dense layer.
     """
     embedding = keras.layers.Activation("linear", dtype=output_dtype(), name="embedding")(embedding)
     logits = keras.layers.Dense(num_classes, dtype=output_dtype(), name="logits", **initializers)(embedding)

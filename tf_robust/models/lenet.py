@@ -1,4 +1,7 @@
-"""Networks for digits: LeNet (LeCun et al., 1989/1998) with ReLU and max pooling, and a multilayer perceptron."""
+"""Networks for digits: LeNet (LeCun et al., 1989/1998) with ReLU and max pooling, and a multilayer perceptron.
+
+Arguments and outputs as in `tf_robust.models`.
+"""
 
 from collections.abc import Sequence
 
@@ -6,22 +9,13 @@ import keras
 
 from tf_robust.models import heads
 
-MINIMUM_SIZE = 16
-
 
 def lenet(input_shape: Sequence[int], num_classes: int, *, mean: heads.PerChannel = 0.0, std: heads.PerChannel = 1.0) -> keras.Model:
     """Builds LeNet with LeNet-5's widths: 5x5 convolutions with 6 (zero-padded) and 16 filters, 2x2 pooling, dense 120, embedding 84.
 
-    Args:
-        input_shape: (H, W, C), at least 16 pixels per side.
-        num_classes: number of logits.
-        mean: of the normalization inside the model, on the [0, 1] scale; a number, or one per channel.
-        std: of the normalization inside the model; a number, or one per channel.
-
-    Returns:
-        keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, 84]}
+    Images have at least 16 pixels per side.
     """
-    images, x = heads.normalized_input(input_shape, mean, std, MINIMUM_SIZE, "lenet")
+    images, x = heads.normalized_input(input_shape, mean, std, 16, "lenet")
     for stage, (filters, padding) in enumerate(((6, "same"), (16, "valid")), start=1):
         x = keras.layers.Conv2D(filters, 5, padding=padding, activation="relu")(x)
         x = keras.layers.MaxPooling2D(2, name=f"stage_{stage}")(x)
@@ -31,21 +25,8 @@ def lenet(input_shape: Sequence[int], num_classes: int, *, mean: heads.PerChanne
     return heads.classifier(images, embedding, num_classes, "lenet")
 
 
-HIDDEN = 32
-
-
 def mlp(input_shape: Sequence[int], num_classes: int, *, mean: heads.PerChannel = 0.5, std: heads.PerChannel = 1.0 / 6.0) -> keras.Model:
-    """Builds a network with one hidden layer of 32 ReLU units, which is stage 1 and the embedding.
-
-    Args:
-        input_shape: (H, W, C), any size.
-        num_classes: number of logits.
-        mean: of the normalization inside the model, on the [0, 1] scale; a number, or one per channel.
-        std: of the normalization; the defaults map [0, 1] to [-3, 3].
-
-    Returns:
-        keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, 32]}
-    """
+    """Builds a network with one hidden layer of 32 ReLU units, which is stage 1 and the embedding, for images of any size."""
     images, x = heads.normalized_input(input_shape, mean, std, 1, "mlp")
-    embedding = keras.layers.Dense(HIDDEN, activation="relu", name="stage_1")(keras.layers.Flatten()(x))
+    embedding = keras.layers.Dense(32, activation="relu", name="stage_1")(keras.layers.Flatten()(x))
     return heads.classifier(images, embedding, num_classes, "mlp")

@@ -29,46 +29,47 @@ def is_named(name: str) -> bool:
 
 
 def build_named(name: str, input_shape: Sequence[int], num_classes: int, *, resize: int = 0, weights: str | None = None) -> keras.Model:
-    """Returns the network of a named model with a layer of `num_classes` logits.
+    """Returns the network of a named model with a layer of `num_classes` logits; arguments as in `models.build`.
 
-    Args:
-        name: applications:NAME (random weights, or those of ImageNet), keras_hub:PRESET (its weights) or module:function.
-        input_shape: (H, W, C) of the images; gray images become three equal channels for models of color images.
-        num_classes: number of logits.
-        resize: side in pixels to which the model resizes images; 0: not resized.
-        weights: imagenet: pretrained weights of applications:NAME; None: random ones.
-
-    Raises:
-        ImportError: keras_hub is not installed.
-        ValueError: there is no such model, or it does not take such images.
+    Gray images become three equal channels for models of color images. Raises ImportError if keras_hub is not installed, and ValueError if
+    there is no such model, or it does not take such images.
     """
     kind, _, rest = name.partition(":")
     if weights and kind != "applications":
         raise ValueError(f"Expected applications:NAME with init_from={weights}. Received: {name}")
-    if kind not in _BUILDERS:
+    if kind == "applications":
+        preprocess = application_family(rest).preprocess_input
+    elif kind == "keras_hub":
+        hub = import_extra("keras_hub", "keras_hub")
+    else:
         if resize:
             raise ValueError(f"Expected resize=0 for {name}. Received: {resize}. Try: a Resizing layer in the model, or image_size")
         return _of_function(name, tuple(input_shape), num_classes)
-    if kind == "applications":
-        application_family(rest)
-    else:
-        import_extra("keras_hub", "keras_hub")
-    height, width = (resize, resize) if resize else input_shape[:2]
     with readable(name, "Try: image_size or resize for images of another size; for ImageNet's weights, a connection to the internet."):
-        backbone, preprocess = _BUILDERS[kind](rest, (height, width, 3), weights)
+        if kind == "applications":
+            shape = (resize, resize, 3) if resize else (*input_shape[:2], 3)
+            backbone = getattr(keras.applications, rest)(include_top=False, weights=weights, input_shape=shape)
+        else:
+            backbone, preprocess = hub.models.Backbone.from_preset(rest), _converter(hub, rest)
         scale, offset, is_reversed = _affine(preprocess)
         mean, std = tuple(-offset / scale), tuple(1 / scale)  # scale * x + offset = (x - mean) / std
         images, x = heads.normalized_input(tuple(input_shape), mean, std, 1, name, resize, layer="preprocessing")
         features = backbone(x[..., ::-1] if is_reversed else x)
-        return heads.classifier(images, _pooled(features), num_classes, backbone.name)
+        return heads.classifier(images, heads.pooled(features), num_classes, backbone.name)
+
+
+def _converter(hub, name):
+    """Returns the preprocessing of a preset, for images in 0..255."""
+    try:
+        converter = hub.layers.ImageConverter.from_preset(name)
+    except ValueError:  # a preset without preprocessing takes images in [0, 1]
+        return lambda images: images / 255
+    converter.image_size = None  # the data set and `resize` choose the size
+    return converter
 
 
 def application_family(name: str) -> ModuleType:
-    """Returns the module of keras.applications that has a model and its `preprocess_input`.
-
-    Raises:
-        ValueError: there is no such model.
-    """
+    """Returns the module of keras.applications that has a model and its `preprocess_input`; raises ValueError for an unknown name."""
     families = {
         function: module
         for module in vars(keras.applications).values()
@@ -84,13 +85,8 @@ def application_family(name: str) -> ModuleType:
 def model_of_function(name: str, **arguments: object) -> keras.Model | Callable:
     """Returns the model that `module:function` names: the result of a function without further required arguments, or the function.
 
-    Args:
-        name: module and function, or another object of the module that can be called with images. Modules are also found in the
-            working directory.
-        **arguments: passed to the function if it has parameters of these names.
-
-    Raises:
-        ValueError: there is no such module or function, or it fails.
+    The function may be another object that can be called with images. Modules are also found in the working directory. arguments: passed to
+    the function if it has parameters of these names. Raises ValueError if there is no such module or function, or it fails.
     """
     module_name, _, function_name = name.partition(":")
     with readable(name, lambda error: line_of_user(error) or _FUNCTION):
@@ -111,25 +107,6 @@ def model_of_function(name: str, **arguments: object) -> keras.Model | Callable:
     return model
 
 
-def _application(name, shape, weights):
-    family = application_family(name)
-    return getattr(keras.applications, name)(include_top=False, weights=weights, input_shape=shape), family.preprocess_input
-
-
-def _preset(name, shape, _):
-    hub = import_extra("keras_hub", "keras_hub")
-    backbone, converter = hub.models.Backbone.from_preset(name), None
-    try:
-        converter = hub.layers.ImageConverter.from_preset(name)
-    except ValueError:  # a preset without preprocessing takes images in [0, 1]
-        return backbone, lambda images: images / 255
-    converter.image_size = None  # the data set and `resize` choose the size
-    return backbone, converter
-
-
-_BUILDERS = {"applications": _application, "keras_hub": _preset}
-
-
 def _of_function(name, input_shape, num_classes):
     """Returns the network of the user's model; with a new output layer where it has another number of classes."""
     model = model_of_function(name, input_shape=input_shape, num_classes=num_classes)
@@ -147,25 +124,18 @@ def _of_function(name, input_shape, num_classes):
     head, same = wrapped.logits_layer if wrapped else None, network.output["logits"].shape[-1] == num_classes
     if same and head is None:
         return network
-    result = heads.classifier(network.input, _features(network), num_classes, network.name)
+    embedding = network.output["embedding"]
+    layer, node = user_models.history(embedding)
+    features = node.input_tensors[0] if layer.name == "embedding" else embedding  # a new layer takes the name
+    result = heads.classifier(network.input, features, num_classes, network.name)
     if same and head is not None:
         for variable, value in zip(result.get_layer("logits").variables, head.dense.variables):  # without a bias it stays 0
             variable.assign(value.numpy())
     return result
 
 
-def _features(network):
-    """Returns the embedding of a network; without its layer "embedding", whose name a new one takes."""
-    layer, node = user_models.history(network.output["embedding"])
-    return node.input_tensors[0] if layer.name == "embedding" else network.output["embedding"]
-
-
 def _affine(preprocess):
-    """Returns (scale [3], offset [3], reversed) of a preprocessing of images in 0..255, for images in [0, 1] before any reversal.
-
-    Raises:
-        ValueError: it is not a scale and offset of each channel.
-    """
+    """Returns (scale [3], offset [3], reversed) of a preprocessing of images in 0..255, for images in [0, 1] before any reversal."""
 
     def apply(color):
         return np.asarray(preprocess(np.tile(np.float32(color), (1, 8, 8, 1))), np.float64)[0, 0, 0]
@@ -177,9 +147,3 @@ def _affine(preprocess):
     if np.abs(matrix - np.diag(np.diag(matrix))).max() > 1e-3:
         raise ValueError("Expected a preprocessing that scales each channel. Received: another")
     return np.diag(matrix), offset, is_reversed
-
-
-def _pooled(features):
-    if len(features.shape) == 3:
-        return keras.layers.GlobalAveragePooling1D()(features)
-    return keras.layers.GlobalAveragePooling2D()(features) if len(features.shape) == 4 else features

@@ -25,17 +25,9 @@ def output(model: Model, images: tf.Tensor, key: str) -> tf.Tensor:
 
 
 def checked_logits(logits: npt.ArrayLike, labels: Sequence[int] | np.ndarray, where: str) -> np.ndarray:
-    """Returns logits as an array [N, C] after checking them and the labels.
+    """Returns logits as an array [N, C]; raises ValueError for another shape, NaN, +infinity, or labels, int [N], without a logit.
 
-    -infinity is allowed (a class that is masked out), but not in all classes of an image.
-
-    Args:
-        logits: [N, C].
-        labels: int [N].
-        where: which images these are, for the message.
-
-    Raises:
-        ValueError: wrong shape, NaN, +infinity, or labels without a logit.
+    -infinity is allowed (a class that is masked out), but not in all classes of an image. where: which images these are, for the message.
     """
     logits = np.asarray(logits)
     if logits.ndim != 2 or len(logits) != len(labels):

@@ -1,4 +1,5 @@
-"""Residual networks: depth 6n + 2 for CIFAR (He et al., 2016a), ResNet-v2-50, PreActResNet-18 (2016b), and wide ones (Zagoruyko, 2016)."""
+"""Residual networks: depth 6n + 2 for CIFAR and ResNet-50 (He et al., 2016a), ResNet-v2-50 and PreActResNet-18 (2016b), wide ones
+(Zagoruyko, 2016). Arguments and outputs as in `tf_robust.models`."""
 
 import functools
 from collections.abc import Sequence
@@ -6,25 +7,20 @@ from collections.abc import Sequence
 import keras
 
 from tf_robust.models import heads
-from tf_robust.models.batch_norms import instance_batch_norm
-from tf_robust.models.torch_layers import Dropout, batch_norm, convolution, logits_initializers, relu
+from tf_robust.models.torch_layers import Dropout, batch_norm, convolution, instance_batch_norm, logits_initializers, relu
 
 
 def _convolution(x, filters, size, stride=1):
     return keras.layers.Conv2D(filters, size, stride, padding="same", use_bias=False, kernel_initializer="he_normal")(x)
 
 
-def _batch_norm(x):
-    return keras.layers.BatchNormalization(momentum=0.9, epsilon=1e-5)(x)
-
-
 def _block(x, filters, stride, first_norm, name=None):
     shortcut = x
-    x = keras.layers.ReLU()(first_norm(_convolution(x, filters, 3, stride)))
-    x = _batch_norm(_convolution(x, filters, 3))
+    x = relu(first_norm(_convolution(x, filters, 3, stride)))
+    x = batch_norm(_convolution(x, filters, 3))
     if stride != 1 or shortcut.shape[-1] != filters:
-        shortcut = _batch_norm(_convolution(shortcut, filters, 1, stride))
-    return keras.layers.ReLU(name=name)(keras.layers.Add()([x, shortcut]))
+        shortcut = batch_norm(_convolution(shortcut, filters, 1, stride))
+    return relu(keras.layers.Add()([x, shortcut]), name)
 
 
 def cifar_resnet(
@@ -39,32 +35,18 @@ def cifar_resnet(
 ) -> keras.Model:
     """Builds a CIFAR ResNet: three stages of n = (depth - 2) / 6 blocks with 16, 32 and 64 filters, strides 1, 2, 2 (FCL, appendix B).
 
-    Where the resolution changes the shortcut is a 1x1 convolution with batch norm.
-
-    Args:
-        input_shape: (H, W, C), at least 8 pixels per side.
-        num_classes: number of logits.
-        depth: 6n + 2.
-        instance_norm: normalize half of the channels per image in the first norm of each block, except in the last stage: the
-            instance normalization of AugMax's DuBIN (Wang et al., 2021); `AugMax` adds the second batch norm.
-        mean: of the normalization inside the model, on the [0, 1] scale; a number, or one per channel.
-        std: of the normalization inside the model; a number, or one per channel.
-        resize: side in pixels to which the model resizes images first, gray ones with three equal channels; 0: not resized.
-
-    Returns:
-        keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, 64]}
-
-    Raises:
-        ValueError: the depth is not 6n + 2, or the images are too small.
+    Where the resolution changes the shortcut is a 1x1 convolution with batch norm. The embedding has 64 numbers. With `instance_norm` half
+    of the channels are normalized per image in the first norm of each block, except in the last stage: the instance normalization of
+    AugMax's DuBIN (Wang et al., 2021); `AugMax` adds the second batch norm.
     """
     if depth < 8 or (depth - 2) % 6:
         raise ValueError(f"Expected depth = 6n + 2 (8, 14, 20, ...). Received: {depth}")
     name = f"resnet{depth}_ibn" if instance_norm else f"resnet{depth}"
     images, x = heads.normalized_input(input_shape, mean, std, 8, name, resize)
-    x = keras.layers.ReLU()(_batch_norm(_convolution(x, 16, 3)))
+    x = relu(batch_norm(_convolution(x, 16, 3)))
     blocks = (depth - 2) // 6
     for stage, (filters, stride) in enumerate(((16, 1), (32, 2), (64, 2)), start=1):
-        first_norm = instance_batch_norm if instance_norm and stage < 3 else _batch_norm
+        first_norm = instance_batch_norm if instance_norm and stage < 3 else batch_norm
         for block in range(1, blocks + 1):
             x = _block(x, filters, stride if block == 1 else 1, first_norm, f"stage_{stage}" if block == blocks else None)
     return heads.classifier(images, keras.layers.GlobalAveragePooling2D()(x), num_classes, name)
@@ -77,21 +59,7 @@ resnet20_ibn = functools.partial(resnet20, instance_norm=True)
 def resnet50_v2(
     input_shape: Sequence[int], num_classes: int, *, mean: heads.PerChannel = 0.5, std: heads.PerChannel = 0.5, resize: int = 0
 ) -> keras.Model:
-    """Builds ResNet-v2-50 with a 2048-wide embedding: keras-cv's backbone, with the stages of FCL's appendix B.
-
-    Args:
-        input_shape: (H, W, C), at least 32 pixels per side.
-        num_classes: number of logits.
-        mean: of the normalization inside the model, on the [0, 1] scale; a number, or one per channel.
-        std: of the normalization inside the model; a number, or one per channel.
-        resize: side in pixels to which the model resizes images first, gray ones with three equal channels; 0: not resized.
-
-    Returns:
-        keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, 2048]}
-
-    Raises:
-        ValueError: keras-cv is not installed.
-    """
+    """Builds ResNet-v2-50, of keras-cv, with a 2048-wide embedding and the stages of FCL's appendix B, for at least 32 pixels per side."""
     try:
         import keras_cv  # slow to import, and needed only here
     except ModuleNotFoundError as error:
@@ -118,18 +86,7 @@ def preact_resnet18(
     """Builds PreActResNet-18: four stages of two pre-activation blocks with 64, 128, 256 and 512 filters, strides 1, 2, 2, 2.
 
     As in the published code: identity shortcuts carry relu(bn(x)), not x, and the last stage is not normalized before
-    the pooling; PyTorch's initialization.
-
-    Args:
-        input_shape: (H, W, C), at least 8 pixels per side.
-        num_classes: number of logits.
-        instance_norm: normalize half of the channels per image at the start of each block, except in the last stage: the
-            instance normalization of AugMax's DuBIN (Wang et al., 2021); `AugMax` adds the second batch norm.
-        mean: of the normalization inside the model, on the [0, 1] scale; a number, or one per channel.
-        std: of the normalization inside the model; a number, or one per channel.
-
-    Returns:
-        keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, 512]}
+    the pooling; PyTorch's initialization. The embedding has 512 numbers. instance_norm: as in `cifar_resnet`.
     """
     name = "preact_resnet18_ibn" if instance_norm else "preact_resnet18"
     images, x = heads.normalized_input(input_shape, mean, std, 8, name)
@@ -167,18 +124,8 @@ def wide_resnet28(
     """Builds Wide-ResNet-28: three stages of four pre-activation blocks with 16, 32 and 64 filters times `widening`, strides 1, 2, 2.
 
     As in the published code: convolutions have biases, a block's stride is in its second convolution, the last batch norm
-    keeps a tenth of its moving average at each step; PyTorch's initialization.
-
-    Args:
-        input_shape: (H, W, C), at least 8 pixels per side.
-        num_classes: number of logits.
-        widening: factor of the filters.
-        dropout: fraction of values dropped between a block's convolutions.
-        mean: of the normalization inside the model, on the [0, 1] scale; a number, or one per channel.
-        std: of the normalization inside the model; a number, or one per channel.
-
-    Returns:
-        keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, 64 * widening]}
+    keeps a tenth of its moving average at each step; PyTorch's initialization. The embedding has 64 * widening numbers.
+    dropout: fraction of values dropped between a block's convolutions.
     """
     name, width = f"wide_resnet28_{widening}", 64 * widening
     images, x = heads.normalized_input(input_shape, mean, std, 8, name)
@@ -201,3 +148,53 @@ def _wide_block(x, filters, stride, dropout, name):
 
 
 wide_resnet28_2, wide_resnet28_4 = (functools.partial(wide_resnet28, widening=widening) for widening in (2, 4))
+
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def resnet50(
+    input_shape: Sequence[int],
+    num_classes: int,
+    *,
+    small_images: bool = False,
+    mean: heads.PerChannel = IMAGENET_MEAN,
+    std: heads.PerChannel = IMAGENET_STD,
+    resize: int = 0,
+) -> keras.Model:
+    """Builds ResNet-50: four stages of 3, 4, 6 and 3 bottleneck blocks; kernels from He et al.'s normal distribution over the fan-out.
+
+    As in PyTorch, the stride is in a block's 3x3 convolution. The embedding has 2048 numbers. Images have at least 32 pixels per side, or
+    8 with `small_images`: a first 3x3 convolution of stride 1 without pooling, as for CIFAR (Chen et al., 2020, appendix B.9).
+    """
+    if input_shape[-1] == 1 and not resize:
+        mean, std = (sum(m) / len(m) if isinstance(m, tuple) else m for m in (mean, std))
+    name = "resnet50_cifar" if small_images else "resnet50"
+    images, x = heads.normalized_input(input_shape, mean, std, 8 if small_images else 32, name, resize)
+    if small_images:
+        x = relu(batch_norm(_fan_out_convolution(x, 64, 3)))
+    else:
+        x = relu(batch_norm(_fan_out_convolution(x, 64, 7, 2)))
+        x = keras.layers.MaxPooling2D(3, 2)(keras.layers.ZeroPadding2D(1)(x))  # after a ReLU, padding by 0 equals padding by -infinity
+    for stage, (filters, blocks, stride) in enumerate(((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)), start=1):
+        for block in range(1, blocks + 1):
+            x = _bottleneck(x, filters, stride if block == 1 else 1, f"stage_{stage}" if block == blocks else None)
+    embedding = keras.layers.GlobalAveragePooling2D()(x)
+    return heads.classifier(images, embedding, num_classes, name, **logits_initializers(2048))
+
+
+resnet50_cifar = functools.partial(resnet50, small_images=True, mean=0.5, std=0.5)
+
+
+def _bottleneck(x, filters, stride, name):
+    shortcut = x
+    if stride != 1 or x.shape[-1] != 4 * filters:
+        shortcut = batch_norm(_fan_out_convolution(x, 4 * filters, 1, stride))
+    x = relu(batch_norm(_fan_out_convolution(x, filters, 1)))
+    x = relu(batch_norm(_fan_out_convolution(x, filters, 3, stride)))
+    x = batch_norm(_fan_out_convolution(x, 4 * filters, 1))
+    return relu(keras.layers.Add()([x, shortcut]), name)
+
+
+def _fan_out_convolution(x, filters, size, stride=1):
+    return convolution(x, filters, size, stride, initializer=keras.initializers.VarianceScaling(2.0, "fan_out", "normal"))

@@ -1,4 +1,4 @@
-"""Layers with PyTorch's padding and initialization, for networks whose published code is in PyTorch."""
+"""Layers of the networks, with PyTorch's padding and initialization where the published code is in PyTorch."""
 
 import keras
 import tensorflow as tf
@@ -11,13 +11,7 @@ def convolution(
 ) -> keras.KerasTensor:
     """Applies a convolution with `size // 2` zeros on all sides; TensorFlow's SAME pads stride 2 only at the bottom and right.
 
-    Args:
-        x: [N, H, W, C].
-        filters: number of output channels.
-        size: of the kernel.
-        stride: in both directions.
-        use_bias: add a bias, uniform within +-1 / sqrt(fan-in).
-        initializer: of the kernel; None: uniform within +-1 / sqrt(fan-in).
+    The bias is uniform within +-1 / sqrt(fan-in), as the kernel is without an initializer.
     """
     if size > 1 and stride > 1:
         x = keras.layers.ZeroPadding2D(size // 2)(x)
@@ -36,6 +30,13 @@ def convolution(
 def batch_norm(x: keras.KerasTensor, momentum: float = 0.9) -> keras.KerasTensor:
     """Applies batch norm with epsilon 1e-5; momentum, as in Keras, is the fraction of the moving average that is kept."""
     return keras.layers.BatchNormalization(momentum=momentum, epsilon=1e-5)(x)
+
+
+def instance_batch_norm(x: keras.KerasTensor) -> keras.KerasTensor:
+    """Applies instance normalization to the first half of the channels, batch normalization to the others (Pan et al., 2018, IBN-a)."""
+    half = x.shape[-1] // 2
+    instance = keras.layers.GroupNormalization(groups=-1, epsilon=1e-5)(x[..., :half])
+    return keras.layers.Concatenate()([instance, batch_norm(x[..., half:])])
 
 
 def relu(x: keras.KerasTensor, name: str | None = None) -> keras.KerasTensor:

@@ -1,8 +1,9 @@
 """Wraps any Keras model with one output as a network, images in [0, 1] -> {"logits", "embedding"}, that shares all its weights."""
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -12,12 +13,11 @@ import tensorflow as tf
 
 from tf_robust.models import heads
 from tf_robust.models.heads import output_dtype
-from tf_robust.models.observed import Observed, calls_of, inner_layers
 
 _FROM_LOGITS = {"linear": True, "softmax": False, "sigmoid": False}  # by the activation of the output
-SMALL_SPAN = 0.05  # of images after a layer that normalizes them: those of an eight-bit range, divided by 255 twice, span 0.004
-SMALLEST_PROBABILITY = 1e-35  # smaller ones are clipped to it before the logarithm, whose gradient remains finite in float32
 _OF_PROBABILITIES = {False: "softmax", True: "sigmoid"}  # activation of probabilities, by whether there is one output
+SMALL_SPAN = 0.05  # of images after a layer that normalizes them; an eight-bit range that is divided by 255 twice spans 0.004
+SMALLEST_PROBABILITY = 1e-35  # smaller ones are clipped to it before the logarithm, whose gradient remains finite in float32
 
 
 @dataclasses.dataclass
@@ -41,12 +41,7 @@ class WrappedModel:
 
 @keras.saving.register_keras_serializable("tf_robust")
 class LinearOutput(keras.layers.Layer):
-    """The output of a Dense layer before its activation; shares the layer's weights.
-
-    Args:
-        dense: the layer.
-        **kwargs: of `keras.layers.Layer`.
-    """
+    """The output of a Dense layer before its activation; shares the layer's weights."""
 
     def __init__(self, dense: keras.layers.Dense, **kwargs):
         super().__init__(**kwargs)
@@ -72,32 +67,71 @@ class LinearOutput(keras.layers.Layer):
         return cls(keras.saving.deserialize_keras_object(config.pop("dense")), **config)
 
 
-def _layers(model):
-    """Yields the layers of graphs of layers, also of inner ones, without inputs and random augmentation."""
-    for layer in model.layers:
-        if is_graph(layer):
-            yield from _layers(layer)
-        elif not (isinstance(layer, keras.layers.InputLayer) or type(layer).__name__.startswith("Random")):
-            yield layer
+class _Observed(keras.layers.Layer):
+    """Calls a model whose layers are not known as a graph; also returns the input, or output, of the last call of one of its layers."""
+
+    def __init__(self, model, layer, of_output, **kwargs):
+        super().__init__(**kwargs)
+        self.model, self.layer, self.of_output, self.built = model, layer, of_output, True
+
+    def call(self, images, training=False):
+        with _calls_of([self.layer]) as calls:
+            outputs = self.model(images, training=training)
+        if not calls:
+            raise ValueError(f"Expected a layer that {self.model.name} calls. Received: {self.layer.name}. Try: embedding='another layer'")
+        _, inputs, own = calls[-1]
+        return outputs, own if self.of_output else inputs
+
+    def get_config(self):
+        raise ValueError(
+            f"Expected a Functional or Sequential model for a method that copies its layers. Received: {type(self.model).__name__}"
+        )
 
 
-def _first_scale(model):
-    """The factor by which the first layer of a graph of layers scales images, 1 where it is another layer."""
-    layer = next(_layers(model), None) if is_graph(model) else None
-    if isinstance(layer, keras.layers.Rescaling):
-        return float(np.max(np.abs(layer.scale)))
-    if isinstance(layer, keras.layers.Normalization) and layer.built:
-        return 1 / float(np.min(np.sqrt(layer.variance)))
-    return 1.0
+@contextlib.contextmanager
+def _calls_of(layers: Sequence[keras.layers.Layer]) -> Iterator[list[tuple[keras.layers.Layer, Any, Any]]]:
+    """Context with a list to which (layer, inputs, outputs) of each call of some layers is added."""
+    calls: list[tuple[keras.layers.Layer, Any, Any]] = []
+
+    def observed(layer, original):
+        def call(inputs, *args, **kwargs):
+            outputs = original(inputs, *args, **kwargs)
+            calls.append((layer, inputs, outputs))
+            return outputs
+
+        return call
+
+    for layer in layers:
+        object.__setattr__(layer, "call", observed(layer, layer.call))
+    try:
+        yield calls
+    finally:
+        for layer in layers:
+            object.__delattr__(layer, "call")
+
+
+def _inner_layers(layer):
+    """Yields the layers within a layer in their order; `_flatten_layers` of Keras reverses those of nested models."""
+    for inner in layer._layers:
+        yield inner
+        yield from _inner_layers(inner)
 
 
 def check_input_range(model: keras.Model, input_range: Sequence[float]) -> None:
-    """Checks that images of a range are not scaled down so far by the first layer of a model that it must take a larger one.
+    """Raises ValueError if the first layer of a graph of layers scales images of a range so far down that it must take a larger one."""
 
-    Raises:
-        ValueError: they are.
-    """
-    span = (input_range[1] - input_range[0]) * _first_scale(model)
+    def layers(graph):  # without inputs and random augmentation
+        for layer in graph.layers:
+            if is_graph(layer):
+                yield from layers(layer)
+            elif not (isinstance(layer, keras.layers.InputLayer) or type(layer).__name__.startswith("Random")):
+                yield layer
+
+    first, span = next(layers(model), None) if is_graph(model) else None, input_range[1] - input_range[0]
+    if isinstance(first, keras.layers.Rescaling):
+        span *= float(np.max(np.abs(first.scale)))
+    elif isinstance(first, keras.layers.Normalization) and first.built:
+        span /= float(np.min(np.sqrt(first.variance)))
     if span < SMALL_SPAN:
         raise ValueError(
             f"Expected the input_range of {model.name}, whose first layer scales the images. Received: {tuple(input_range)}, which it "
@@ -123,9 +157,6 @@ def wrap(
         stages: names of layers, in their order, after which the network is divided; of Functional and Sequential models.
         input_range: (low, high) of the model's images.
         from_logits: whether the model returns logits; None: inferred from the activation of its last layer.
-
-    Raises:
-        ValueError: another kind of model, or a layer that it does not have.
     """
     shape = _input_shape(model)
     low, high = (float(value) for value in input_range)
@@ -133,30 +164,26 @@ def wrap(
         raise ValueError(f"Expected input_range=(low, high) with low < high. Received: {tuple(input_range)}")
     scale = keras.layers.Rescaling(high - low, offset=low, name="input_range", dtype=output_dtype())
     images = keras.Input(shape, name="images", dtype=output_dtype())
-    if not is_graph(model) or _is_model(history(model.outputs[0])[0]):
+    if not _has_graph_to_output(model):
         if stages:
             raise ValueError(f"Expected stages=() for {model.name}, which is not a graph of layers. Received: {tuple(stages)}")
         return _wrap_observed(model, images, scale, embedding, from_logits)
-    dense, features, activation = _last_dense(model.outputs[0])
-    one_output = model.outputs[0].shape[-1] == 1
-    if (
-        from_logits is None
-        and dense is None
-        and activation == "linear"
-        and _like_probabilities(model(scale(_noise(model)), training=False), one_output)
-    ):
-        raise ValueError(
-            f"Expected from_logits=True or False for {model.name}, whose outputs look like probabilities and are not those of a Dense or "
-            "Softmax layer. Received: None"
-        )
+    output, one_output = model.outputs[0], model.outputs[0].shape[-1] == 1
+    dense, features, activation = _last_dense(output)
+    if from_logits is None and dense is None and activation == "linear":
+        values = _numpy(model(scale(_noise(model)), training=False))
+        if ((values >= 0) & (values <= 1)).all() and (one_output or np.allclose(values.sum(axis=-1), 1, atol=1e-2)):
+            raise ValueError(
+                f"Expected from_logits=True or False for {model.name}, whose outputs look like probabilities and are not those of a Dense "
+                "or Softmax layer. Received: None"
+            )
     from_logits = _resolve_from_logits(model, activation, from_logits, one_output)
-    features = None if one_output and activation == "linear" and not from_logits else features  # not the Dense layer's logit
-    embedded = _layer_output(model, embedding) if embedding else model.outputs[0] if features is None else features
-    before = None if from_logits or features is not None else before_softmax(model.outputs[0])
-    if features is None:
-        head, ends = None, [model.outputs[0] if before is None else before, embedded]
-    else:
-        head, ends = LinearOutput(dense, name="logits", dtype=output_dtype()), [features, embedded]
+    if one_output and activation == "linear" and not from_logits:  # the output is not the Dense layer's logit
+        features = None
+    before = None if from_logits or features is not None else before_softmax(output)
+    end = features if features is not None else output if before is None else before
+    head = None if features is None else LinearOutput(dense, name="logits", dtype=output_dtype())
+    ends = [end, _layer_output(model, embedding) if embedding else output if features is None else features]
 
     def outputs(end, embedded):
         logits = of_two_classes(head(end), True) if head else _logits(end, from_logits or before is not None)
@@ -184,31 +211,26 @@ def is_network(model: keras.Model) -> bool:
 
 
 def _wrap_observed(model, images, scale, embedding, from_logits):
-    leaves = list(dict.fromkeys(inner_layers(model)))
-    named = [leaf for leaf in leaves if leaf.name == embedding]
-    if embedding is not None and not named:
-        raise ValueError(
-            f"Expected a layer name of {model.name} as the embedding: {', '.join(leaf.name for leaf in leaves)}. Received: {embedding}"
-        )
+    leaves = list(dict.fromkeys(_inner_layers(model)))
+    names = ", ".join(leaf.name for leaf in leaves)
+    named = next((leaf for leaf in leaves if leaf.name == embedding), None)
+    if embedding is not None and named is None:
+        raise ValueError(f"Expected a layer name of {model.name} as the embedding: {names}. Received: {embedding}")
     dense, activation, one_output = _observed_end(model, leaves, scale)
     if embedding is None and dense is None:
         raise ValueError(
-            f"Expected the name of a layer as the embedding of {model.name}, which has no Dense layer with its output's width: "
-            f"{', '.join(leaf.name for leaf in leaves)}. Received: none"
+            f"Expected the name of a layer as the embedding of {model.name}, which has no Dense layer with its output's width: {names}. "
+            "Received: none"
         )
     if activation is None and from_logits is None:
         raise ValueError(f"Expected from_logits=True or False for {model.name}, which does not end with a Dense layer. Received: None")
     from_logits = _resolve_from_logits(model, activation, from_logits, one_output)
-    layer = named[0] if embedding is not None else dense
-    observed = Observed(model, layer, embedding is not None, name="model", dtype=output_dtype())
-
-    def outputs(inputs):
-        predictions, embedded = observed(inputs)
-        return {"logits": _logits(predictions, from_logits), "embedding": _pooled(embedded)}
-
-    network = keras.Model(images, outputs(scale(images)), name=f"{model.name}_network")
+    observed = _Observed(model, dense if named is None else named, named is not None, name="model", dtype=output_dtype())
+    predictions, embedded = observed(scale(images))
+    outputs = {"logits": _logits(predictions, from_logits), "embedding": _pooled(embedded)}
+    network = keras.Model(images, outputs, name=f"{model.name}_network")
     with_head = embedding is None and not one_output and activation in ("linear", "softmax")
-    head = LinearOutput(layer, name="logits", dtype=output_dtype()) if with_head else None
+    head = LinearOutput(dense, name="logits", dtype=output_dtype()) if with_head else None
     return WrappedModel(network, heads.in_centered_images(network), head, from_logits, one_output)
 
 
@@ -217,36 +239,35 @@ def _observed_end(model, leaves, scale):
 
     Found by calling the model on noise. The activation is None where the output is neither the layer's nor a softmax or sigmoid of it.
     """
-    with calls_of([leaf for leaf in leaves if isinstance(leaf, keras.layers.Dense)]) as calls:
+    with _calls_of([leaf for leaf in leaves if isinstance(leaf, keras.layers.Dense)]) as calls:
         found = model(scale(_noise(model)), training=False)
     if isinstance(found, dict | list | tuple):
         raise ValueError(
             f"Expected a model with one output [N, classes], a tensor. Received: {model.name}, which returns a {type(found).__name__}"
         )
-    outputs = keras.ops.convert_to_numpy(found).astype(np.float64)
-    own = {layer: keras.ops.convert_to_numpy(found).astype(np.float64) for layer, _, found in calls}  # of the last call
+    outputs = _numpy(found)
+    own = {layer: _numpy(found) for layer, _, found in calls}  # of the last call
     dense = next((layer for layer, _, _ in calls[::-1] if own[layer].shape == outputs.shape), None)
     one_output = outputs.shape[-1] == 1
-    if dense is None:
-        return None, None, one_output
     same = functools.partial(np.allclose, outputs, rtol=1e-2, atol=1e-4)
-    if same(own[dense]):
-        return dense, _name(dense.activation), one_output
-    if dense.activation is keras.activations.linear:
-        if same(scipy.special.expit(own[dense]) if one_output else scipy.special.softmax(own[dense], axis=-1)):
-            return dense, _OF_PROBABILITIES[one_output], one_output
-    return dense, None, one_output
+    if dense is None:
+        activation = None
+    elif same(own[dense]):
+        activation = _name(dense.activation)
+    else:
+        probabilities = scipy.special.expit(own[dense]) if one_output else scipy.special.softmax(own[dense], axis=-1)
+        is_linear = dense.activation is keras.activations.linear
+        activation = _OF_PROBABILITIES[one_output] if is_linear and same(probabilities) else None
+    return dense, activation, one_output
 
 
 def _noise(model):
     return np.random.RandomState(0).uniform(size=(4, *_input_shape(model))).astype(np.float32)
 
 
-def _like_probabilities(outputs, one_output):
-    """Whether outputs may be probabilities: numbers from 0 to 1 that, of more than one class, sum to 1."""
-    (outputs,) = tf.nest.flatten(outputs)
-    values = keras.ops.convert_to_numpy(outputs).astype(np.float64)
-    return bool(((values >= 0) & (values <= 1)).all() and (one_output or np.allclose(values.sum(axis=-1), 1, atol=1e-2)))
+def _numpy(outputs):
+    (tensor,) = tf.nest.flatten(outputs)
+    return keras.ops.convert_to_numpy(tensor).astype(np.float64)
 
 
 def is_graph(model: keras.Model) -> bool:
@@ -254,8 +275,9 @@ def is_graph(model: keras.Model) -> bool:
     return type(model).call.__module__.startswith("keras.src.models") and bool(getattr(model, "inputs", None))
 
 
-def _is_model(operation):
-    return isinstance(operation, keras.Model)
+def _has_graph_to_output(model):
+    """Whether a model is a graph of layers that does not end with a nested model."""
+    return is_graph(model) and not isinstance(history(model.outputs[0])[0], keras.Model)
 
 
 def _input_shape(model):
@@ -290,56 +312,57 @@ def history(tensor: keras.KerasTensor) -> tuple[Any, Any]:
     return operation, operation._inbound_nodes[node_index]
 
 
-def before_softmax(tensor: keras.KerasTensor) -> keras.KerasTensor | None:
-    """Returns the logits whose softmax is a tensor of a Functional model, or of one output [N, 1] the logit whose sigmoid it is.
+def _activations(tensor):
+    """Yields (tensor, name of the activation that made it) from an output back to the first one that is more than an activation.
 
-    The softmax may be a layer or an operation, or the activation of a Dense layer, also at the end of a nested model. None: the tensor is
-    no softmax.
-
-    Args:
-        tensor: an output of the model.
+    An activation is a softmax or sigmoid, layer or operation, or a layer Activation. The last name is that of the layer, such as Dense.
     """
-    operation, node = history(tensor)
-    if _is_model(operation) and is_graph(operation):
-        logits = before_softmax(operation.outputs[tensor._keras_history.tensor_index])
-        return None if logits is None else keras.Model(operation.inputs, logits)(list(node.input_tensors))
-    if type(operation).__name__ in ("Softmax", "Sigmoid") and type(operation).__module__.startswith("keras.src."):  # layers and operations
-        activation = type(operation).__name__.lower()
-        if getattr(operation, "axis", -1) not in (-1, len(tensor.shape) - 1):
-            return None
-    elif type(operation) in (keras.layers.Dense, keras.layers.Activation):
-        activation = next((name for name in _FROM_LOGITS if operation.activation is keras.activations.get(name)), "")
-    else:
-        return None
-    if activation == "linear" and isinstance(operation, keras.layers.Activation):
-        return before_softmax(node.input_tensors[0])
-    if activation != _OF_PROBABILITIES[tensor.shape[-1] == 1]:
-        return None
-    if isinstance(operation, keras.layers.Dense):
-        quantized = isinstance(operation.dtype_policy, keras.dtype_policies.QuantizedDTypePolicy)
-        return None if quantized else LinearOutput(operation, dtype=operation.dtype_policy)(node.input_tensors[0])
-    return node.input_tensors[0]
-
-
-def _last_dense(tensor):
-    """Returns (Dense layer, its input, name of the output's activation); None where the output is not a Dense layer's."""
-    activation, one_output = "linear", tensor.shape[-1] == 1
     while True:
         operation, node = history(tensor)
-        is_layer = isinstance(operation, keras.layers.Layer)
-        named = isinstance(operation, keras.layers.Softmax) or not is_layer and type(operation).__name__ in ("Softmax", "Sigmoid")
-        own = "sigmoid" if type(operation).__name__ == "Sigmoid" else "softmax" if named else _name(getattr(operation, "activation", None))
-        activation = own if activation == "linear" else activation
-        if isinstance(operation, keras.layers.Dense):
-            known = activation in ("linear", _OF_PROBABILITIES[one_output])
-            return (operation, node.input_tensors[0], activation) if known else (None, None, activation)
-        if not named and not isinstance(operation, keras.layers.Activation):
-            return None, None, activation
+        kind = type(operation).__name__
+        is_softmax = kind in ("Softmax", "Sigmoid") and type(operation).__module__.startswith("keras.src.")
+        yield tensor, kind.lower() if is_softmax else _name(getattr(operation, "activation", None))
+        if not is_softmax and not isinstance(operation, keras.layers.Activation):
+            return
         tensor = node.input_tensors[0]
 
 
 def _name(activation):
-    return "linear" if activation is None else getattr(activation, "__name__", type(activation).__name__)
+    """Returns the name of an activation; a function of the user's own is not taken for a softmax by its name."""
+    if activation is None:
+        return "linear"
+    name, module = getattr(activation, "__name__", type(activation).__name__), getattr(activation, "__module__", "")
+    return name if name not in _FROM_LOGITS or module.startswith("keras.") else f"{module}.{name}"
+
+
+def before_softmax(tensor: keras.KerasTensor) -> keras.KerasTensor | None:
+    """Returns the logits whose softmax is an output of a Functional model, or of one output [N, 1] the logit whose sigmoid it is.
+
+    The softmax may be a layer or an operation, or the activation of a Dense layer, also at the end of a nested model. None: no softmax.
+    """
+    chain = list(_activations(tensor))
+    made, activation = next(((made, name) for made, name in chain if name != "linear"), chain[-1])
+    operation, node = history(made)
+    if isinstance(operation, keras.Model) and is_graph(operation):
+        logits = before_softmax(operation.outputs[made._keras_history.tensor_index])
+        return None if logits is None else keras.Model(operation.inputs, logits)(list(node.input_tensors))
+    if activation != _OF_PROBABILITIES[tensor.shape[-1] == 1] or getattr(operation, "axis", -1) not in (-1, len(tensor.shape) - 1):
+        return None
+    if made is not chain[-1][0]:
+        return node.input_tensors[0]
+    if type(operation) is not keras.layers.Dense or isinstance(operation.dtype_policy, keras.dtype_policies.QuantizedDTypePolicy):
+        return None
+    return LinearOutput(operation, dtype=operation.dtype_policy)(node.input_tensors[0])
+
+
+def _last_dense(tensor):
+    """Returns (Dense layer, its input, name of the output's activation); None where the output is not a Dense layer's."""
+    chain = list(_activations(tensor))
+    activation, *others = [name for _, name in chain if name != "linear"] or ["linear"]
+    operation, node = history(chain[-1][0])
+    if isinstance(operation, keras.layers.Dense) and not others and activation in ("linear", _OF_PROBABILITIES[tensor.shape[-1] == 1]):
+        return operation, node.input_tensors[0], activation
+    return None, None, activation
 
 
 def _resolve_from_logits(model, activation, from_logits, one_output):
@@ -371,12 +394,7 @@ def _logits(outputs, from_logits):
 
 
 def of_two_classes(scores, from_logits):
-    """Returns scores [N, classes] of a Keras model as they are, or of one output [N, 1] those of both classes.
-
-    Args:
-        scores: logits or probabilities.
-        from_logits: whether they are logits: (0, z) of one output z; else (1 - p, p) of one output p.
-    """
+    """Returns scores [N, classes] of a Keras model as they are, or of one output [N, 1] of both classes: logits (0, z) or (1 - p, p)."""
     if scores.shape[-1] != 1:
         return scores
     return keras.ops.concatenate([keras.ops.zeros_like(scores) if from_logits else 1 - scores, scores], axis=-1)
@@ -389,31 +407,25 @@ def _pooled(features):
 
 
 def stage_layers(model: keras.Model, count: int = 3) -> tuple[str, ...]:
-    """Returns names of layers with feature maps, evenly spaced, after each of which `wrap` can divide a model; fewer if it has few.
-
-    Args:
-        model: any; one that is not a graph of layers has none.
-        count: the largest number of names.
-    """
-    if not is_graph(model) or _is_model(history(model.outputs[0])[0]):
+    """Returns up to `count` names of layers with feature maps, evenly spaced, after each of which `wrap` can divide a graph of layers."""
+    if not _has_graph_to_output(model):
         return ()
     layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
-    found = []
+    names = {}
     for number in range(1, count + 1):
         wanted = number * len(layers) / (count + 1)
         near = sorted(range(1, len(layers)), key=lambda position: (abs(position - wanted), position))
         near = [position for position in near if abs(position - wanted) <= len(layers) / (2 * count + 2)]
-        found += [next((position for position in near if _divides(model, layers[position].name)), None)]
-    return tuple(layers[position].name for position in sorted({position for position in found if position is not None}))
+        if (position := next((position for position in near if _divides(model, layers[position].name)), None)) is not None:
+            names[position] = layers[position].name
+    return tuple(names[position] for position in sorted(names))
 
 
 def _divides(model, name):
     """Whether all paths through a model pass a layer's output, which is a feature map."""
     try:
         output = _layer_output(model, name)
-        if len(output.shape) != 4:
-            return False
         keras.Model(output, model.outputs[0])
     except (ValueError, StopIteration, AttributeError):
         return False
-    return True
+    return len(output.shape) == 4

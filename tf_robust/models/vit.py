@@ -42,22 +42,13 @@ def vit_tiny4(
 ) -> keras.Model:
     """Builds a vision transformer for small images: patches of 4x4 pixels, width 192, 6 blocks with 3 heads, 1.8 million weights.
 
-    The layers of a block's perceptron have 2 * width units. Each third of the blocks is a stage.
+    The layers of a block's perceptron have 2 * width units; each third of the blocks is a stage. The embedding has `width` numbers. Other
+    arguments and outputs as in `tf_robust.models`.
 
     Args:
         input_shape: (H, W, C), sides divisible by 4.
-        num_classes: number of logits.
-        width: of the tokens, divisible by 64, the width of a head; or a single head.
+        width: of the tokens, divisible by 64, the width of a head; or of a single head.
         depth: number of blocks, divisible by 3.
-        mean: of the normalization inside the model, on the [0, 1] scale; a number, or one per channel.
-        std: of the normalization inside the model; a number, or one per channel.
-        resize: side in pixels to which the model resizes images first, gray ones with three equal channels; 0: not resized.
-
-    Returns:
-        keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, width]}
-
-    Raises:
-        ValueError: the patches do not divide the image, the heads the width, or the stages the depth.
     """
     patch, heads_count = 4, max(1, width // 64)
     images, x = heads.normalized_input(input_shape, mean, std, 8, "vit_tiny4", resize)

@@ -1,6 +1,7 @@
 """Weights of a trained classifier, written next to each exported model and read by `--init_from`."""
 
 import functools
+import itertools
 import os
 import re
 import warnings
@@ -9,11 +10,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_robust.models.heads import HEAD_LAYERS
+from tf_robust.models.heads import HEAD_LAYERS, pooled
 from tf_robust.utils.files import DAMAGED, storable
 
 FILE = "weights.npz"
-KERAS_FILES = (".keras", ".h5")
 
 
 def write_weights(classifier: keras.Model, folder: str) -> None:
@@ -34,10 +34,10 @@ def load_encoder(classifier: keras.Model, path: str, *, head: bool = False) -> N
         FileNotFoundError: there are no weights.
         ValueError: the weights are of another model (the message names the first layers that differ), or the file is damaged.
     """
-    if path.endswith(KERAS_FILES):
+    if path.endswith((".keras", ".h5")):
         return _load_keras_file(classifier, path, head)
     candidates = [os.path.join(path, FILE), os.path.join(path, "saved_model", FILE)]
-    file_path = next((candidate for candidate in candidates if os.path.exists(candidate)), None)
+    file_path = next(filter(os.path.exists, candidates), None)
     if file_path is None:
         run = re.fullmatch(r"(?:.*/)?([^/]+)/seed_(\d+)/*", path)
         flags = f"--flagfile=TABLE/{run[1]}.flags --seeds={run[2]}" if run else "its flags"
@@ -54,22 +54,29 @@ def load_encoder(classifier: keras.Model, path: str, *, head: bool = False) -> N
             f"Expected the weights of an exported model in {file_path}. Received: a damaged file "
             f"({error}). Try: export it again by tf-robust train --evaluations=none with its flags and workdir"
         ) from error
-    current = [(v.path, v) for v in classifier.variables]
-    if not head:
-        loaded, current = ([pair for pair in pairs if _layer(pair[0]) not in HEAD_LAYERS] for pairs in (loaded, current))
+    loaded = [(name, value) for name, value in loaded if head or not _is_of_head(name)]
+    current = [v for v in classifier.variables if head or not _is_of_head(v.path)]
+    pairs = list(itertools.zip_longest(loaded, current))
     differing = [
-        f"{loaded[i][0] if i < len(loaded) else 'nothing'} {loaded[i][1].shape if i < len(loaded) else ''} for "
-        f"{current[i][0] if i < len(current) else 'nothing'} {tuple(current[i][1].shape) if i < len(current) else ''}"
-        for i in range(max(len(loaded), len(current)))
-        if i >= len(loaded) or i >= len(current) or loaded[i][1].shape != tuple(current[i][1].shape)
+        f"{f'{pair[0]} {pair[1].shape}' if pair else 'nothing'} for {f'{v.path} {tuple(v.shape)}' if v is not None else 'nothing'}"
+        for pair, v in pairs
+        if pair is None or v is None or pair[1].shape != tuple(v.shape)
     ]
     if differing:
         raise ValueError(
-            f"Expected weights of {classifier.name}{'' if head else ' without its logits'} in {file_path}. "
+            f"Expected weights of {_name(classifier, head)} in {file_path}. "
             f"Received: {len(differing)} of {len(current)} do not fit: {'; '.join(differing[:3])}"
         )
-    for (_, variable), (_, value) in zip(current, loaded):
+    for (_, value), variable in pairs:
         variable.assign(value)
+
+
+def _is_of_head(path):
+    return path.rsplit("/", 2)[-2] in HEAD_LAYERS
+
+
+def _name(classifier, head):
+    return f"{classifier.name}{'' if head else ' without its logits'}"
 
 
 def _load_keras_file(classifier, path, head):
@@ -80,9 +87,13 @@ def _load_keras_file(classifier, path, head):
     if not os.path.isfile(path):
         raise FileNotFoundError(f"Expected init_from to name a Keras file of weights. Not found: {path}")
     before = [v.numpy() for v in classifier.variables]
-    required = [v for v in classifier.variables if tf.as_dtype(v.dtype).is_floating and (head or _layer(v.path) not in HEAD_LAYERS)]
+    required = [v for v in classifier.variables if tf.as_dtype(v.dtype).is_floating and (head or not _is_of_head(v.path))]
     remaining, reason = required, ""
-    for load in _loaders(classifier):
+    inner = [layer for layer in classifier._flatten_layers(include_self=False) if isinstance(layer, keras.Model)]
+    loaders = [functools.partial(model.load_weights, skip_mismatch=True) for model in (classifier, *inner)]
+    if logits := next((layer for layer in classifier.layers if layer.name == "logits"), None):
+        loaders += [functools.partial(_load_with_logits, model, logits) for model in inner if getattr(model, "outputs", None)]
+    for load in loaders:
         for variable in required:
             variable.assign(np.full(variable.shape, np.nan))
         try:
@@ -95,40 +106,22 @@ def _load_keras_file(classifier, path, head):
         if not remaining:
             break
     for variable, value in zip(classifier.variables, before):
-        if remaining or not head and _layer(variable.path) in HEAD_LAYERS:
+        if remaining or not head and _is_of_head(variable.path):
             variable.assign(value)
     if remaining:
         first = "; ".join(f"{v.path} {tuple(v.shape)}" for v in remaining[:3])
         raise ValueError(
-            f"Expected weights of {classifier.name}{'' if head else ' without its logits'} in {path}. Received: {len(remaining)} of "
+            f"Expected weights of {_name(classifier, head)} in {path}. Received: {len(remaining)} of "
             f"{len(required)} are missing in the file, have another shape, or are not finite: {first}{reason}"
         )
 
 
-def _loaders(classifier):
-    """Yields functions that load a file into the classifier; into a model inside it; into such a model with the logits behind it."""
-    yield functools.partial(classifier.load_weights, skip_mismatch=True)
-    inner = [layer for layer in classifier._flatten_layers(include_self=False) if isinstance(layer, keras.Model)]
-    for model in inner:
-        yield functools.partial(model.load_weights, skip_mismatch=True)
-    logits = next((layer for layer in classifier.layers if layer.name == "logits"), None)
-    for model in inner:
-        if getattr(model, "outputs", None) and logits is not None:
-            yield functools.partial(_load_with_logits, model, logits)
-
-
 def _load_with_logits(model, logits, path):
-    features = model.outputs[0]
-    if len(features.shape) > 2:
-        features = keras.ops.mean(features, axis=tuple(range(1, len(features.shape) - 1)))
+    """Loads a file into a model behind which it has the logits."""
     last = keras.layers.Dense(logits.units)
-    complete = keras.Model(model.inputs, last(features))
+    complete = keras.Model(model.inputs, last(pooled(model.outputs[0])))
     last.set_weights([np.full(v.shape, np.nan) for v in last.variables])
     complete.load_weights(path, skip_mismatch=True)
     for variable, loaded in zip(logits.variables, last.variables):
         if variable.shape == loaded.shape:
             variable.assign(loaded.numpy())
-
-
-def _layer(path):
-    return path.rsplit("/", 2)[-2]

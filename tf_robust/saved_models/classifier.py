@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from tf_robust.models import SMALLEST_PROBABILITY, weights
 from tf_robust.ops import image_ops
 from tf_robust.saved_models.formats import format_of
-from tf_robust.saved_models.interface import ModelInterface, read_card
+from tf_robust.saved_models.interface import Kind, ModelInterface, read_card
 from tf_robust.saved_models.signatures import BEFORE_SOFTMAX, Signature, described, shape_text
 from tf_robust.utils.errors import cause
 from tf_robust.utils.files import digest_of_folder
@@ -47,15 +47,17 @@ class Classifier:
 
     Attributes:
         input_shape: accepted TensorShape [None, H, W, C]; None: any size.
+        takes_uint8: whether the input of the model is uint8.
+        pixel_scale: of the model's input, as a `ModelInterface.input_range`; of uint8 always 0,255.
         num_classes: None if unknown; 2 of a model with one output.
         has_one_output: whether the scores are [N, 1]; None if unknown.
+        has_embedding: whether the signature has an output `embedding` [N, E].
+        has_graph: whether the model is a TensorFlow graph: not of TensorFlow Lite, ONNX or Torch, and no Python function but tf.function.
+        is_exported: whether it is a SavedModel that this package exported, with its card and weights.
         output_name: of the logits or probabilities among the outputs of the signature.
         card: content of the model's `card.json`, or {}.
         batch_dependence: how its scores depend on the other images of a batch, for JSON; {}: not at all, or not checked.
         description: the model and how it is called, in one line.
-
-    Raises:
-        ValueError: the signature and the interface do not fit each other.
     """
 
     def __init__(self, signature: Signature, interface: ModelInterface, *, path: str, loaded: object):
@@ -63,71 +65,53 @@ class Classifier:
         interface = interface.with_card(self.card, path, signature.outputs)
         self.interface = interface = dataclasses.replace(interface, outputs=signature.kind(interface.outputs))
         self.batch_dependence: dict[str, typing.Any] = {}
-        self._call, ((self._argument, spec),) = signature.call, signature.inputs.items()
+        self._signature, ((self._argument, spec),) = signature, signature.inputs.items()
         self._type, self.output_name = spec.dtype, signature.output(interface.outputs)
         input_shape, output_spec = spec.shape.with_rank(4), signature.outputs[self.output_name]
-        self._signature = signature
         self._scale, self._offset = _scaling(interface, spec.dtype, input_shape[3])
         self.input_shape = _accepted_shape(input_shape, interface.input_size, 3 if interface.blue_first else len(self._scale))
+        self.takes_uint8, self.has_graph = spec.dtype == tf.uint8, signature.has_graph
+        self.pixel_scale = "0,255" if self.takes_uint8 else interface.input_range
         columns = output_spec.shape[1] if output_spec.shape.rank else None
-        self.has_one_output = None if columns is None else columns == 1
-        self.num_classes = 2 if self.has_one_output else columns
-        scale = "0,255 as uint8 (no gradients)" if spec.dtype == tf.uint8 else interface.input_range
+        self.has_one_output, self.num_classes = None if columns is None else columns == 1, 2 if columns == 1 else columns
+        self.has_embedding = "embedding" in signature.outputs and signature.outputs["embedding"].shape.rank == 2
+        files = ("saved_model.pb", weights.FILE)
+        self.is_exported = "input" in self.card and all(os.path.isfile(os.path.join(path, name)) for name in files)
+        read_by = format_of(path)
+        self._smallest = SMALLEST_PROBABILITY if read_by is None or read_by.gradients else _SMALLEST_WITHOUT_GRADIENT
+        gradients = " as uint8 (no gradients)" if self.takes_uint8 else ""
         size = f", input_size {interface.input_size}" if interface.input_size else ""
         self.description = (
             f"{path}, signature {interface.signature!r}: {described(signature.inputs)}, "
-            f"input_range {scale}{size} -> {described({self.output_name: output_spec})}, {interface.outputs}"
+            f"input_range {self.pixel_scale}{gradients}{size} -> {described({self.output_name: output_spec})}, {interface.outputs}"
         )
 
     def __call__(self, images: tf.Tensor | ArrayLike) -> tf.Tensor:
         return self.outputs(images)["logits"]
 
-    @property
-    def is_exported(self) -> bool:
-        """Whether it is a SavedModel that this package exported, with its card and weights."""
-        files = ("saved_model.pb", weights.FILE)
-        return "input" in self.card and all(os.path.isfile(os.path.join(self.path, name)) for name in files)
-
-    @property
-    def has_embedding(self) -> bool:
-        """Whether the signature has an output `embedding` [N, E]."""
-        return "embedding" in self._signature.outputs and self._signature.outputs["embedding"].shape.rank == 2
-
-    @property
-    def has_graph(self) -> bool:
-        """Whether the model is a TensorFlow graph: not of TensorFlow Lite, ONNX or Torch, and no Python function besides tf.function."""
-        return self._signature.has_graph
-
     def outputs(self, images: tf.Tensor | ArrayLike) -> dict[str, tf.Tensor]:
-        """Returns all outputs of the signature by name, and "logits" as the call returns them.
-
-        Args:
-            images: float32 [N, H, W, C] in [0, 1].
-        """
+        """Returns all outputs of the signature by name, and "logits" as the call returns them, for images [N, H, W, C] in [0, 1]."""
         return self.outputs_of(self.model_input(images))
 
     def outputs_of(self, values: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the same as `outputs`, for values as the model takes them (`model_input`)."""
         outputs_by_name, scores = self.native_outputs(values)
-        probabilities = self.interface.outputs == "probabilities"
         before = outputs_by_name.get(self.output_name + BEFORE_SOFTMAX)
-        if probabilities and before is not None:
-            scores = tf.nn.log_softmax(_of_two_classes(tf.cast(before, tf.float32), False))
-        elif probabilities:
-            read_from = format_of(self.path)
-            smallest = SMALLEST_PROBABILITY if read_from is None or read_from.gradients else _SMALLEST_WITHOUT_GRADIENT
-            scores = tf.math.log(tf.maximum(_of_two_classes(scores, True), smallest))
-        else:
+        if self.interface.outputs != "probabilities":
             scores = _of_two_classes(scores, False)
+        elif before is not None:
+            scores = tf.nn.log_softmax(_of_two_classes(tf.cast(before, tf.float32), False))
+        else:
+            scores = tf.math.log(tf.maximum(_of_two_classes(scores, True), self._smallest))
         return {**{name: value for name, value in outputs_by_name.items() if not name.endswith(BEFORE_SOFTMAX)}, "logits": scores}
 
     def native_outputs(self, values: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Returns (outputs of the signature by name, the logits or probabilities among them as the model returns them, float32).
 
-        Outputs named with `BEFORE_SOFTMAX` are inputs of a last softmax. values: what the model takes, as `model_input` returns it.
+        Outputs named with `BEFORE_SOFTMAX` are inputs of a last softmax. values: as `model_input` returns them.
         """
         try:
-            outputs_by_name = self._call(**{self._argument: values})
+            outputs_by_name = self._signature.call(**{self._argument: values})
         except (MemoryError, tf.errors.ResourceExhaustedError):
             raise
         except Exception as error:  # of any kind: runtimes have their own
@@ -165,9 +149,14 @@ class Classifier:
         """Returns images in [0, 1] on the pixel scale of the model and of its type."""
         values = images * self._scale + self._offset
         values = values[..., ::-1] if self.interface.blue_first else values
-        if self._type == tf.uint8:  # tf.saturate_cast clips by an operation that TensorFlow Lite lacks
+        if self.takes_uint8:  # tf.saturate_cast clips by an operation that TensorFlow Lite lacks
             values = tf.minimum(tf.maximum(tf.round(values), 0), 255)
         return tf.cast(values, self._type)
+
+    def input_spec(self, image_shape: Sequence[int]) -> tf.TensorSpec:
+        """Returns the TensorSpec of the model's input for images of `image_shape` [H, W, C], before they are resized."""
+        side = self.interface.input_size
+        return tf.TensorSpec([None, *((side, side) if side else image_shape[:2]), image_shape[2]], self._type, "images")
 
     def has_gradients(self, image_shape: tuple[int, ...]) -> bool:
         """Returns whether gradients flow from the logits to images of `image_shape` [H, W, C]."""
@@ -179,65 +168,42 @@ class Classifier:
 
     def why_no_gradients(self) -> str:
         """Returns why `has_gradients` is False, and what to do, for messages after the name of the model."""
-        if self._type == tf.uint8:
+        if self.takes_uint8:
             return "whose input is uint8: no gradient flows through the rounding. Try: export it with a float32 input (0 to 255)"
         if not self.has_graph and os.path.isfile(self.path):
             return "which computes outside of TensorFlow. Try: the float model that it was made of (Keras, SavedModel, TorchScript)"
         return "through which no gradient flows to the images. Try: the float model, without rounding, integers and NumPy functions"
 
-    @property
-    def takes_uint8(self) -> bool:
-        """Whether the input of the model is uint8."""
-        return self._type == tf.uint8
-
-    def input_spec(self, image_shape: Sequence[int]) -> tf.TensorSpec:
-        """Returns the TensorSpec of the model's input for images of `image_shape` [H, W, C], before they are resized."""
-        side = self.interface.input_size
-        return tf.TensorSpec([None, *((side, side) if side else image_shape[:2]), image_shape[2]], self._type, "images")
-
-    @property
-    def pixel_scale(self) -> str:
-        """Pixel scale of the model's input, as a `ModelInterface.input_range`; of uint8 always 0,255."""
-        return "0,255" if self.takes_uint8 else self.interface.input_range
-
     def float_type(self, image_shape: tuple[int, ...]) -> tf.DType:
         """Returns the narrowest type of floats that the model is known to compute in, for images of `image_shape` [H, W, C]."""
         if not self.has_graph:
             return self._signature.float_type()
-        graph = tf.function(self.scores).get_concrete_function(tf.TensorSpec([None, *image_shape])).graph
-        types = {value.type for node in nodes_of(graph) for value in node.attr.values()}
+        types = types_in(tf.function(self.scores).get_concrete_function(tf.TensorSpec([None, *image_shape])).graph)
         return next((one for one in (tf.bfloat16, tf.float16) if one.as_datatype_enum in types), tf.float32)
 
-    def with_input_range(self, input_range: str) -> "Classifier":
-        """Returns the same model with another `interface.input_range`."""
-        return self._with(input_range=input_range)
-
     def with_known_outputs(self, images: tf.Tensor | ArrayLike) -> "Classifier":
-        """Returns the model with logits or probabilities for `interface.outputs`, and `has_one_output`, inferred from the scores of images.
+        """Returns the model with known `interface.outputs` and `has_one_output`, inferred from the scores of images [N, H, W, C] in [0, 1].
 
-        If `interface.outputs` is auto, they are probabilities if they sum to 1 over the classes; one output is a probability if it lies in
-        [0, 1], whatever the pixel scale is. images: float32 [N, H, W, C] in [0, 1].
+        Scores are probabilities if they sum to 1 over the classes; one output is a probability if it lies in [0, 1], whatever the pixel
+        scale is.
         """
-        known = self if self.interface.outputs != "auto" else self._with(outputs=self._kind_of_scores(images))
+        kind = self.interface.outputs
+        if kind != "auto" and self.has_one_output is not None:
+            return self
+        of_scales = [self.scores(images)]
+        one_output = of_scales[0].shape[1] == 1
+        for input_range in _SCALES if kind == "auto" and one_output else ():  # on another one a logit may lie in [0, 1], too
+            with contextlib.suppress(ValueError):  # such as any but 0,255 for uint8
+                of_scales.append(self.with_interface(input_range=input_range).scores(images))
+        inferred: Kind = "probabilities" if all(map(_are_probabilities, of_scales)) else "logits"
+        known = self.with_interface(outputs=inferred if kind == "auto" else kind)
         if known.has_one_output is None:
-            known = known._with()
-            known.has_one_output = self.scores(images).shape[1] == 1
-            known.num_classes = 2 if known.has_one_output else None
+            known.has_one_output, known.num_classes = one_output, 2 if one_output else None
         return known
 
-    def _kind_of_scores(self, images):
-        scores = self.scores(images)
-        if scores.shape[1] != 1:
-            return "probabilities" if _are_probabilities(scores) else "logits"
-        of_scales = [scores]  # the logit of a model that expects another pixel scale may lie in [0, 1], too
-        for input_range in _SCALES:
-            with contextlib.suppress(ValueError):  # such as any but 0,255 for uint8
-                of_scales.append(self.with_input_range(input_range).scores(images))
-        return "probabilities" if all(map(_in_unit_interval, of_scales)) else "logits"
-
-    def _with(self, **fields: typing.Any) -> "Classifier":
-        interface = dataclasses.replace(self.interface, **fields)
-        other = Classifier(self._signature, interface, path=self.path, loaded=self.loaded)
+    def with_interface(self, **fields: typing.Any) -> "Classifier":
+        """Returns the same model with other fields of its interface."""
+        other = Classifier(self._signature, dataclasses.replace(self.interface, **fields), path=self.path, loaded=self.loaded)
         other.batch_dependence = self.batch_dependence
         if other.has_one_output is None:  # inferred from the scores of images
             other.has_one_output, other.num_classes = self.has_one_output, self.num_classes
@@ -275,23 +241,16 @@ class Classifier:
         """Returns a warning if outputs [N, classes] of this model contradict `interface.outputs`, otherwise an empty text."""
         scores = np.asarray(logits, np.float64)
         if self.interface.outputs == "probabilities":
+            if _sum_to_one(np.exp(scores)):
+                return ""
             sums = np.exp(scores).sum(axis=1)
-            if not _sum_to_one(np.exp(scores)):
-                return (
-                    f"The outputs of {self.path} are not probabilities: the sums over the classes lie in "
-                    f"[{sums.min():.3g}, {sums.max():.3g}]. If they are logits, pass outputs=logits."
-                )
-        elif self.has_one_output and len(scores) >= MIN_SCORES and _in_unit_interval(scores):
-            return (
-                f"The output of {self.path} looks like a probability, but was read as a logit, whose sign decides: all images are "
-                "classified as the second class. If it is a probability, pass outputs=probabilities."
-            )
-        elif _are_probabilities(scores):
-            return (
-                f"The outputs of {self.path} look like probabilities, but were read as logits: accuracies are not "
-                "affected, calibration is. If they are probabilities, pass outputs=probabilities."
-            )
-        return ""
+            found = f"are not probabilities: the sums over the classes lie in [{sums.min():.3g}, {sums.max():.3g}]. If they are logits"
+            return f"The outputs of {self.path} {found}, pass outputs=logits."
+        effect = "accuracies are not affected, calibration is"
+        if self.has_one_output and len(scores) >= MIN_SCORES:
+            scores, effect = scores[:, 1:], "its sign decides: all images are classified as the second class"
+        found = f"look like probabilities, but were read as logits: {effect}. If they are probabilities"
+        return f"The outputs of {self.path} {found}, pass outputs=probabilities." if _are_probabilities(scores) else ""
 
 
 def nodes_of(graph: tf.Graph) -> list[typing.Any]:
@@ -300,9 +259,16 @@ def nodes_of(graph: tf.Graph) -> list[typing.Any]:
     return [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
 
 
+def types_in(graph: tf.Graph) -> set[int]:
+    """Returns the types of values in a graph, as enumerated by TensorFlow."""
+    return {value.type for node in nodes_of(graph) for value in node.attr.values()}
+
+
 def _are_probabilities(scores: ArrayLike) -> bool:
-    """Returns whether all rows of scores [N, classes] are probabilities that sum to 1."""
+    """Returns whether scores lie in [0, 1] and, of more than one class, sum to 1."""
     scores = np.asarray(scores, np.float64)
+    if scores.shape[1] == 1:
+        return bool(len(scores) and ((scores >= 0) & (scores <= 1)).all())
     return bool(len(scores) and (scores >= 0).all() and _sum_to_one(scores))
 
 
@@ -326,9 +292,8 @@ def _quantization_step(values: np.ndarray) -> float:
     gaps = gaps[gaps > 1e-5]
     if not len(gaps) or not np.isfinite(distinct).all():
         return 0.0
-    gap, largest = gaps.min(), distinct[-1]
     for parts in (1, 2, 3):  # of the smallest difference of two values
-        step = largest / max(round(largest * parts / gap), 1)
+        step = distinct[-1] / max(round(distinct[-1] * parts / gaps.min()), 1)
         multiples = distinct / step if step else distinct
         if 0 < step <= COARSEST_STEP and np.abs(multiples - multiples.round()).max() < 0.02:
             return float(step)
@@ -340,11 +305,6 @@ def advice_on_channels(expected: int | None) -> str:
     convert = {1: "tf.image.rgb_to_grayscale(images)", 3: "tf.image.grayscale_to_rgb(images)"}.get(expected or 0, "")
     wrapped = f"module:function with a function of images that returns model({convert}), or" if convert else "convert the images, or"
     return f"Channels are neither repeated nor averaged automatically; image files are read with three. Try: {wrapped} use other data."
-
-
-def _in_unit_interval(scores):
-    scores = np.asarray(scores, np.float64)
-    return bool(len(scores) and ((scores >= 0) & (scores <= 1)).all())
 
 
 @tf.custom_gradient
@@ -373,12 +333,9 @@ def _scaling(interface: ModelInterface, dtype: tf.DType, channels: int | None) -
         if (scale, offset) not in (((1,), (0,)), ((255,), (0,))):
             raise ValueError(f"Expected input_range 0,255 for a model that takes uint8. Received: {interface.input_range!r}")
         scale = (255,)
-    if interface.blue_first and channels not in (None, 3):
-        raise ValueError(f"Expected input_range without 'bgr': the model takes {channels} channels. Received: {interface.input_range!r}")
-    if channels and len(scale) not in (1, channels):
-        raise ValueError(
-            f"Expected one number, or {channels}, in mean and std: the model takes {channels} channels. Received: {interface.input_range!r}"
-        )
+    if channels and (len(scale) not in (1, channels) or interface.blue_first and channels != 3):
+        numbers = f"one number, or {channels}, in mean and std{'' if channels == 3 else ', without bgr'}"
+        raise ValueError(f"Expected input_range with {numbers}: the model takes {channels} channels. Received: {interface.input_range!r}")
     return np.array(scale, np.float32), np.array(offset, np.float32)
 
 
@@ -392,10 +349,7 @@ def _accepted_shape(input_shape: tf.TensorShape, size: int, numbers: int) -> tf.
     if not size:
         return tf.TensorShape([None, height, width, channels])
     if not input_shape[1:3].is_compatible_with([size, size]):
-        advice = (
-            f"Try: image_size={height} instead, which loads the data at that size"
-            if height == width
-            else "Try: omit input_size and pass images of that size"
-        )
-        raise ValueError(f"Expected input_size to equal the model's input, {height}x{width}. Received: {size}. {advice}")
+        by_data, by_user = f"image_size={height} instead, which loads the data at that size", "omit input_size and pass images of that size"
+        advice = by_data if height == width else by_user
+        raise ValueError(f"Expected input_size to equal the model's input, {height}x{width}. Received: {size}. Try: {advice}")
     return tf.TensorShape([None, None, None, channels])

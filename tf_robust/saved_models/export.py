@@ -31,9 +31,9 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 from tf_robust import models
 from tf_robust.data.source import Fit, Source
 from tf_robust.layers import ScaleLogits
-from tf_robust.models.fused_batch_norms import folded_batch_norms
+from tf_robust.models.batch_norms import folded_batch_norms
 from tf_robust.ops import image_ops
-from tf_robust.saved_models.classifier import Classifier, nodes_of
+from tf_robust.saved_models.classifier import Classifier, nodes_of, types_in
 from tf_robust.saved_models.formats import FORMATS, check_convertible, files
 from tf_robust.saved_models.formats.keras_files import compiled_as_given
 from tf_robust.saved_models.interface import Kind
@@ -48,76 +48,52 @@ _OPERATIONS = r"(?:Custom|TF Select) ops: ([\w, ]+)|'tf\.(\w+)' op is neither"  
 _HALF = (tf.float16, tf.bfloat16)
 
 
-class Function(typing.Protocol):
-    """A function of images with variables: of images as `spec` says, which `input_of` makes of decoded ones, [N, h, w, C] in [0, 1]."""
+def export(classifier: keras.Model, path: str, card: Mapping, fit: Fit | None = None) -> None:
+    """Writes a network as a SavedModel folder, atomically, with `card.json` and the weights for `models.load_encoder` inside.
 
-    spec: tf.TensorSpec
-
-    def input_of(self, images: tf.Tensor) -> tf.Tensor: ...
-
-    def __call__(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]: ...
-
-
-class Servable(tf.Module):
-    """A classifier with the two signatures.
-
-    Args:
-        classifier: images -> some of `OUTPUTS`, at least logits or probabilities; a keras.Model takes float32 images in [0, 1].
-        fit: how encoded images are fitted to a height and width; None: they are stretched to those of the model.
+    classifier: float32 images in [0, 1] -> some of `OUTPUTS`, at least logits or probabilities. fit: how encoded images are fitted to a
+    height and width; None: they are stretched to those of the model.
     """
+    spec = tf.TensorSpec([None, *classifier.input_shape[1:]], tf.float32, "images")
+    _save(classifier, functools.partial(classifier, training=False), spec, tf.identity, path, card, fit)
 
-    def __init__(self, classifier: keras.Model | Function, fit: Fit | None):
-        super().__init__()
-        self.classifier, self.input_of = classifier, tf.identity
-        if isinstance(classifier, keras.Model):
-            spec = tf.TensorSpec([None, *classifier.input_shape[1:]], tf.float32, "images")
-        else:
-            spec, self.input_of = classifier.spec, classifier.input_of
-        height, width, self.channels = spec.shape[1:]
-        self.fit = fit or Fit(height, width, "stretch")
-        self.serve = tf.function(self._serve, input_signature=[spec])
-        self.serve_bytes = tf.function(self._serve_bytes, input_signature=[tf.TensorSpec([None], tf.string, "encoded")])
 
-    def _serve(self, images):
+def _save(tracked, call, spec, input_of, path, card, fit):
+    """Writes a SavedModel of a function of images as in `spec`, which `input_of` makes of images in [0, 1]; `tracked` has its layers."""
+    height, width, channels = spec.shape[1:]
+    fit = fit or Fit(height, width, "stretch")
+
+    def serve(images):
         with folded_batch_norms():
-            outputs = self.classifier(images, training=False)
+            outputs = call(images)
         named = {name: outputs[name] for name in OUTPUTS if name in outputs}
         if "logits" in named and named["logits"].shape[1] != 1:  # one logit is that of a sigmoid
             named["probabilities"] = tf.nn.softmax(named["logits"])
         return named
 
-    def _serve_bytes(self, encoded):
-        decoded = tf.TensorSpec([self.fit.height, self.fit.width, self.channels], tf.float32)
-        return self._serve(self.input_of(tf.map_fn(self._decode, encoded, fn_output_signature=decoded)))
+    def decode(encoded):
+        return tf.clip_by_value(fit(image_ops.to_float(image_ops.decode(encoded, channels))), 0.0, 1.0)
 
-    def _decode(self, encoded):
-        return tf.clip_by_value(self.fit(image_ops.to_float(image_ops.decode(encoded, self.channels))), 0.0, 1.0)
+    def serve_bytes(encoded):
+        decoded = tf.TensorSpec([fit.height, fit.width, channels], tf.float32)
+        return serve(input_of(tf.map_fn(decode, encoded, fn_output_signature=decoded)))
 
-
-def export(classifier: keras.Model | Function, path: str, card: Mapping, fit: Fit | None = None) -> None:
-    """Writes a SavedModel folder atomically, with `card.json` and, of a keras.Model, the weights for `models.load_encoder` inside.
-
-    Args:
-        classifier: as in `Servable`.
-        path: of the folder.
-        card: content of `card.json`.
-        fit: as in `Servable`.
-    """
-    _save(Servable(classifier, fit), path, card)
-
-
-def _save(servable, path, card):
+    servable = tf.Module()
+    servable.classifier = tracked
+    servable.serve = tf.function(serve, input_signature=[spec])
+    servable.serve_bytes = tf.function(serve_bytes, input_signature=[tf.TensorSpec([None], tf.string, "encoded")])
+    servable.held = [*servable.serve.get_concrete_function().variables]  # a loaded model may have them in objects that are not tracked
     with atomic_folder(path) as temporary:
         tf.saved_model.save(servable, temporary, signatures={"serving_default": servable.serve, "serving_bytes": servable.serve_bytes})
-        if isinstance(servable.classifier, keras.Model):
-            models.write_weights(servable.classifier, temporary)
+        if isinstance(tracked, keras.Model):
+            models.write_weights(tracked, temporary)
         write_json(os.path.join(temporary, "card.json"), dict(card))
 
 
 def input_card(source: Source, spec: tf.TensorSpec | None = None, input_range: str = "0,1") -> dict[str, object]:
     """Returns the part of a card that describes the input of a model of images of a source, for JSON.
 
-    spec: TensorSpec of the model's input; None: float32 [None, H, W, C], of the size of the images. input_range: as in `ModelInterface`.
+    spec: of the model's input; None: float32 [None, H, W, C], of the size of the images. input_range: as in `ModelInterface`.
     """
     limits = input_range.split(",")
     is_interval = len(limits) == 2 and "=" not in input_range and "bgr" not in input_range
@@ -136,32 +112,23 @@ def update_card(path: str, **entries: object) -> None:
     write_json(file, {**read_json(file), **entries})
 
 
-class CalibratedNetwork(tf.Module):
-    """A loaded classifier behind `ScaleLogits`, as `Servable` takes it: images as the model takes them -> logits."""
-
-    def __init__(self, classifier: Classifier, image_shape: Sequence[int], scale: float | Sequence[float], bias: float | Sequence[float]):
-        super().__init__()
-        self.classifier, self.layer = classifier, ScaleLogits(scale, bias)
-        self.spec, self.input_of = classifier.input_spec(image_shape), classifier.model_input
-
-    def __call__(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]:
-        outputs = self.classifier.outputs_of(images)
-        embedding = {"embedding": outputs["embedding"]} if self.classifier.has_embedding else {}
-        return {"logits": self.layer(outputs["logits"]), **embedding}
-
-
 def export_calibrated(
     classifier: Classifier, source: Source, path: str, *, scale: float | Sequence[float], bias: float | Sequence[float], card: dict
 ) -> None:
     """Writes a model of any format with a TensorFlow graph as a SavedModel whose logits are calibrated: scaled, and shifted by a bias.
 
-    It takes images, of the size of those of `source`, as the model takes them. scale, bias: a number or one for each class. card: content
-    of `card.json`, to which the input and the output are added.
+    It takes images, of the size of those of `source`, as the model takes them. scale, bias: a number or one for each class. card: to which
+    the input and the output are added.
     """
-    network = CalibratedNetwork(classifier, source.image_shape, scale, bias)
-    servable = Servable(network, source.fit)
-    servable.held = list(servable.serve.get_concrete_function().variables)  # a loaded model may hold them in objects that are not tracked
-    _save(servable, path, {**card, "input": input_card(source, network.spec, classifier.pixel_scale), "output": "logits"})
+    layer, spec = ScaleLogits(scale, bias), classifier.input_spec(source.image_shape)
+
+    def call(images):
+        outputs = classifier.outputs_of(images)
+        embedding = {"embedding": outputs["embedding"]} if classifier.has_embedding else {}
+        return {"logits": layer(outputs["logits"]), **embedding}
+
+    card = {**card, "input": input_card(source, spec, classifier.pixel_scale), "output": "logits"}
+    _save(layer, call, spec, classifier.model_input, path, card, source.fit)
 
 
 class Deployable(tf.Module):
@@ -177,7 +144,7 @@ class Deployable(tf.Module):
         float32: the classifier; of a run in bfloat16 the network with its weights, which are float32, and computations in float32, as
             converters have no operations in bfloat16.
         output: name of the output: logits or probabilities.
-        takes_logarithm: whether the logits are computed from probabilities.
+        input_range: pixel scale of the images, as a `ModelInterface.input_range`.
         spec: TensorSpec of the images [None, H, W, C]; half precision is float32.
         serve: tf.function: images -> {output: [N, classes], or [N, 1] of a model with one output}, float32.
     """
@@ -186,8 +153,9 @@ class Deployable(tf.Module):
         super().__init__()
         check_convertible(classifier.path)
         self.classifier, self.unit_range = classifier, unit_range
-        self.takes_logarithm = logits and classifier.interface.outputs == "probabilities"
+        self._takes_logarithm = logits and classifier.interface.outputs == "probabilities"
         self.output: Kind = "logits" if logits or classifier.interface.outputs != "probabilities" else "probabilities"
+        self.input_range = "0,1" if unit_range else classifier.pixel_scale
         self.float32 = classifier
         if classifier.is_exported and classifier.card.get("flags", {}).get("mixed_precision") == "True":
             self.float32 = classifier_of(rebuild(classifier.card, classifier.path))
@@ -200,11 +168,6 @@ class Deployable(tf.Module):
             raise ValueError(
                 f"Expected a model of TensorFlow operations. Received: {classifier.path}, which calls Python code (tf.py_function)"
             )
-
-    @property
-    def input_range(self) -> str:
-        """Pixel scale of the images, as a `ModelInterface.input_range`."""
-        return "0,1" if self.unit_range else self.classifier.pixel_scale
 
     def input_of(self, images: tf.Tensor) -> tf.Tensor:
         """Returns images [N, H, W, C] in [0, 1] as the function takes them."""
@@ -220,21 +183,21 @@ class Deployable(tf.Module):
         """(outputs of the model by name, the scores that the function returns)."""
         values = classifier.scaled(images) if self.unit_range else tf.cast(images, classifier.input_spec(images.shape[1:]).dtype)
         outputs, scores = classifier.native_outputs(values)
-        if self.takes_logarithm:
-            scores = _log(scores, classifier.has_one_output)
-        return outputs, scores
+        return outputs, _log(scores, classifier.has_one_output) if self._takes_logarithm else scores
 
-    def __call__(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]:
+    def __call__(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         outputs, scores = self._scores(self.classifier, images)
-        kept = {name: value for name, value in outputs.items() if name == "embedding" and value.shape.rank == 2}
-        return {self.output: scores, **kept}
+        return {self.output: scores, **({"embedding": outputs["embedding"]} if self.classifier.has_embedding else {})}
 
+    @functools.cached_property
     def network(self) -> keras.Model | None:
-        """Returns the model as a network of this package, images in [0, 1] -> {"logits", "embedding"}; None if it is another one."""
-        if self.classifier.is_exported:
-            return rebuild(self.classifier.card, self.classifier.path)
-        loaded = self.classifier.loaded
-        return loaded if isinstance(loaded, keras.Model) and models.is_network(loaded) and self._takes_these_images() else None
+        """The model as a network of this package, images in [0, 1] -> {"logits", "embedding"}; None if it is another one."""
+        classifier, interface = self.classifier, self.classifier.interface
+        if classifier.is_exported:
+            return rebuild(classifier.card, classifier.path)
+        scale, offset = (np.array(values) for values in interface.affine())
+        as_is = (scale == 1).all() and (offset == 0).all() and not interface.blue_first and not interface.input_size
+        return classifier.loaded if isinstance(classifier.loaded, keras.Model) and models.is_network(classifier.loaded) and as_is else None
 
     def keras_model(self) -> keras.Model:
         """Returns the model as a keras.Model: as it was loaded, or with another input or output if that was asked for."""
@@ -242,13 +205,12 @@ class Deployable(tf.Module):
             raise ValueError(
                 f"Expected a Keras model for the format keras. Received: {self.classifier.path}, {reason}. Try: formats without keras"
             )
-        network, model = self.network(), self.classifier.loaded
-        if network is None and (self.unit_range or self.takes_logarithm):
-            return self._with_interface(model)
-        return network if network not in (None, model) else compiled_as_given(model, self.classifier.path, self.classifier.interface.trust)
-
-    def _with_interface(self, model: typing.Any) -> keras.Model:
+        model: typing.Any = self.classifier.loaded
         interface = self.classifier.interface
+        if self.network not in (None, model):
+            return self.network
+        if self.network is not None or not (self.unit_range or self._takes_logarithm):
+            return compiled_as_given(model, self.classifier.path, interface.trust)
         images = x = keras.Input(self.spec.shape.as_list()[1:], name="images", dtype=self.spec.dtype.name)
         if self.unit_range:
             scale, offset = (list(values) for values in interface.affine())
@@ -256,22 +218,17 @@ class Deployable(tf.Module):
             x = keras.ops.flip(x, axis=-1) if interface.blue_first else x
         scores = model(x)
         scores = scores[self.classifier.output_name] if isinstance(scores, dict) else scores
-        if self.takes_logarithm:
+        if self._takes_logarithm:
             scores = _log(scores, self.classifier.has_one_output, keras.ops)
         return keras.Model(images, scores, name=model.name)
 
     def why_not_keras(self) -> str:
         """Returns why the model cannot be a keras.Model; empty if it can."""
-        if self.network() is not None:
+        if self.network is not None:
             return ""
         if not getattr(self.classifier.loaded, "inputs", None) or not isinstance(self.classifier.loaded, keras.Model):
             return "whose layers are unknown"
         return "which takes uint8, with unit_range" if self.unit_range and self.classifier.takes_uint8 else ""
-
-    def _takes_these_images(self):
-        interface = self.classifier.interface
-        scale, offset = (np.array(values) for values in interface.affine())
-        return (scale == 1).all() and (offset == 0).all() and not interface.blue_first and not interface.input_size
 
 
 def _log(probabilities, one_output, ops=tf.math):
@@ -284,7 +241,7 @@ def write(name: str, model: Deployable, path: str, card: Mapping, *, calibration
     """Writes a model in one of `FORMATS`; raises ValueError, with the unsupported operations, if the format cannot express it.
 
     card: of a SavedModel, which contains it. calibration: images [N, H, W, C] in [0, 1] whose activations give the ranges of integers.
-    fit: of encoded images, as in `export.export`.
+    fit: of encoded images, as in `export`.
     """
     writer = FORMATS[name].writer
     assert writer is not None  # of `formats.files`
@@ -295,9 +252,11 @@ def write_saved_model(name, model, path, card, calibration, fit):
     """Writes a SavedModel folder; arguments as in `write`."""
     if model.classifier.is_exported:
         shutil.copytree(model.classifier.path, path)
-        return update_card(path, **card)
-    network = model.network()
-    return export(model if network is None else network, path, card, fit)
+        update_card(path, **card)
+    elif model.network is not None:
+        export(model.network, path, card, fit)
+    else:
+        _save(model, model, model.spec, model.input_of, path, card, fit)
 
 
 def write_keras(name, model, path, *_):
@@ -320,8 +279,7 @@ def write_tflite(name, model, path, card, calibration, fit):
 
 def write_onnx(name, model, path, *_):
     """Writes an ONNX file; arguments as in `write`."""
-    converter = import_extra("tf2onnx", "onnx")
-    onnx = import_extra("onnx", "onnx")
+    converter, onnx = import_extra("tf2onnx", "onnx"), import_extra("onnx", "onnx")
     _register_erfc()
     logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)  # unsupported operations are raised below
     convert, signature = converter.convert.from_function, model.serve.input_signature
@@ -371,8 +329,7 @@ def _with_constants(model):
 
 def _converted(name: str, model: Deployable, convert: Callable):
     """Calls a converter, whose errors become a ValueError that names the operations."""
-    nodes = nodes_of(model.serve.get_concrete_function().graph)
-    if any(value.type == tf.bfloat16.as_datatype_enum for node in nodes for value in node.attr.values()):
+    if tf.bfloat16.as_datatype_enum in types_in(model.serve.get_concrete_function().graph):
         raise ValueError(  # converters make files that do not run, if any
             f"Expected a model that computes in float32 for the format {name}. Received: {model.classifier.path}, which computes in "
             "bfloat16. Try: build it after keras.config.set_dtype_policy('float32') and load its weights, or formats=savedmodel,keras"

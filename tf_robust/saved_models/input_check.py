@@ -1,13 +1,14 @@
 """Checks a declared pixel scale and the order of the classes by the accuracy on labelled images, before anything is measured.
 
-An alternative counts as better only if it classifies clearly more of the same images correctly (an exact McNemar test) and its
-accuracy is well above that of always predicting the most frequent class. Another order of the classes fits an untrained model better
-than that of the data, too, as images of a class resemble each other; but its classes share columns, so it must also give nearly every
-class a column of its own. A model that is about as accurate as always predicting the most frequent class is not stopped, but described.
+An alternative counts as better only if it classifies clearly more of the same images correctly (an exact McNemar test) and its accuracy is
+well above always predicting the most frequent class. Another order of the classes fits an untrained model better, too, as images of a
+class resemble each other; but its classes share columns, so it must also give nearly every class a column of its own. A model that is
+about as accurate as always predicting the most frequent class is not stopped, but described.
 
 `batch_dependence` checks that the scores of an image do not depend on the other images of its batch.
 """
 
+import contextlib
 import re
 import typing
 from collections.abc import Callable, Sequence
@@ -31,13 +32,13 @@ FEW_P_VALUE = 0.1  # of a difference on fewer than SCREENED images, which is onl
 ABOVE_CHANCE = 0.2  # of the way from the most frequent class to 1
 MAX_CLASSES = 100  # of which an order may fit by chance; of more, none is looked for in combination with another pixel scale
 _ORDER_OF_FOLDERS = "label_map=FILE with a line 'NAME COLUMN' for every class of an image folder, or rename the classes"
+_SKIP = "check_inputs=false skips this check, as images that were attacked need"
 _ORDER_OF_LABELS = "give as labels these columns, the indices of the model's scores"
 CHANCE = 0.02  # of as many columns of their own if every class had its column at random
 ACCURATE = 0.75  # as ABOVE_CHANCE, for so few classes that chance cannot be excluded
 COMPARED = 8  # images whose scores are compared
 ALONE = 2  # of them, each in a batch of its own
 LAYERS, SUMMANDS = 100, 1e5  # of a large network; rounding errors add up like a random walk
-_MODES = "export the model in inference mode (training=False in Keras and TensorFlow, model.eval() in PyTorch)"
 
 
 def with_fitting_range(
@@ -50,8 +51,7 @@ def with_fitting_range(
     """
     declared = classify.interface.input_range
     models = {declared: classify, **_alternatives(classify, images.shape[3])}
-    if declared == "auto":
-        models.pop("auto")
+    models.pop("auto", None)
     screened = {name: _scores(model, images[:SCREENED], labels[:SCREENED])[0].mean() for name, model in models.items()}
     best_of = {usual: max((screened[name] for name in screened if _is_usual(name) == usual), default=0.0) for usual in (True, False)}
     scores = {
@@ -60,8 +60,7 @@ def with_fitting_range(
         if name == declared or accuracy >= best_of[_is_usual(name)] - SCREENING_MARGIN
     }
     correct = {name: right for name, (right, _) in scores.items()}
-    best = _best(scores)
-    first = _best({name: one for name, one in scores.items() if _is_usual(name)} or scores)
+    best, first = _best(scores), _best({name: one for name, one in scores.items() if _is_usual(name)} or scores)
     if not _clearly_better(correct[best], correct[first], labels):
         best = first  # images in blue, green, red are rare: a difference that may be chance does not choose them
     if declared == "auto":
@@ -70,63 +69,47 @@ def with_fitting_range(
         raise ValueError(
             f"Expected the pixel scale with which {classify.path} was trained. Received: input_range={declared}, with which it "
             f"classifies {correct[declared].mean():.1%} of {len(labels)} images correctly; with {best} it is {correct[best].mean():.1%}. "
-            f"Try: {_flag(best)} (input_range=auto takes the best one, check_inputs=false skips this check, as images that were "
-            "attacked need)"
+            f"Try: {_flag(best)} (input_range=auto takes the best one, {_SKIP})"
         )
     if len(labels) < SCREENED and _clearly_better(correct[first], correct[declared], labels, FEW_P_VALUE):
         log(
-            f"{classify.path} classifies {correct[declared].mean():.1%} of {len(labels)} images correctly with input_range={declared} "
-            f"and {correct[first].mean():.1%} with {_flag(first)}: these are too few images to decide which of them is wrong. "
+            f"{classify.path} classifies {correct[declared].mean():.1%} of {len(labels)} images correctly with input_range={declared} and "
+            f"{correct[first].mean():.1%} with {_flag(first)}: these are too few images to decide which of them is wrong. "
             "Try: more images, or the pixel scale of the model's training"
         )
     return classify
 
 
 def check_class_order(logits: np.ndarray, labels: np.ndarray, class_names: Sequence[str], in_folders: bool = True) -> None:
-    """Checks that the classes of a model are in the order of the data.
+    """Checks that the classes of a model are in the order of the data; raises ValueError if another order clearly fits better.
 
-    The order of the numbers in the names (class_2 before class_10) and that of the alphabet are tried first. Then
-    an assignment of columns to classes is found on one half of the images and confirmed on the other: it is clearly better there, and
-    so many classes are predicted most often as their own column as occur with a probability of at most `CHANCE` if every class had a
-    column at random. With up to 5 classes that probability is larger: all must have their own, and the accuracy must be high.
+    The order of the numbers in the names (class_2 before class_10) and alphabetical order are tried first. Then an assignment of columns to
+    classes is found on one half of the images and confirmed on the other: it is clearly better there, and so many classes are predicted
+    most often as their own column as occur with a probability of at most `CHANCE` if every class had a column at random. With up to 5
+    classes that probability is larger: all must have their own, and the accuracy must be high.
 
-    Raises ValueError if another order clearly fits better. logits: [N, C]; labels: int [N]; in_folders: whether the classes are those of
-    image folders, which a label map orders, for the message.
+    logits: [N, C]; labels: int [N]; in_folders: whether the classes are image folders, which a label map orders, for the message.
     """
     count = len(class_names)
     if logits.shape[1] != count or count < 2 or len(labels) < 2:
         return
-    advice = f"Try: {_ORDER_OF_FOLDERS if in_folders else _ORDER_OF_LABELS} (check_inputs=false skips this check, as images that were "
-    advice += "attacked need)"
-    predictions = logits.argmax(axis=1)
-    declared = predictions == labels
-    for order, names in _usual_orders(class_names).items():
-        position = {name: column for column, name in enumerate(names)}
-        columns = np.array([position[name] for name in class_names])
-        correct = predictions == columns[labels]
-        if _clearly_better(correct, declared, labels) and (count > MAX_CLASSES or _is_a_permutation(predictions, labels, columns)):
+    columns, predictions, others = _assigned_columns(logits, labels)
+    candidates = []
+    usual = {"the order of the numbers in their names": sorted(class_names, key=_natural_key), "alphabetical order": sorted(class_names)}
+    for order, names in usual.items():
+        if names != [*class_names]:
+            position = {name: column for column, name in enumerate(names)}
+            ordered = np.array([position[name] for name in class_names])
+            candidates += [(f"in {order}: {_some(names, 5)}", ordered, logits.argmax(axis=1), labels, count <= MAX_CLASSES)]
+    candidates += [(f"with the columns {_moved(class_names, columns)}", columns, predictions, others, True)]
+    for text, columns, predictions, true, by_columns in candidates:
+        correct, declared = predictions == columns[true], predictions == true
+        if _clearly_better(correct, declared, true) and (not by_columns or _is_a_permutation(predictions, true, columns)):
             raise ValueError(
                 f"Expected the classes of the model in the order of the data: {_some(class_names, 5)}. Received: scores with which "
-                f"{declared.mean():.1%} of {len(labels)} images are classified correctly, and {correct.mean():.1%} in {order}: "
-                f"{_some(names, 5)}. {advice}"
+                f"{declared.mean():.1%} of {len(true)} images are classified correctly, and {correct.mean():.1%} {text}. Try: "
+                f"{_ORDER_OF_FOLDERS if in_folders else _ORDER_OF_LABELS} ({_SKIP})"
             )
-    columns, predictions, labels = _assigned_columns(logits, labels)
-    assigned, declared = predictions == columns[labels], predictions == labels
-    if _clearly_better(assigned, declared, labels) and _is_a_permutation(predictions, labels, columns):
-        raise ValueError(
-            f"Expected the classes of the model in the order of the data: {_some(class_names)}. Received: scores with which "
-            f"{declared.mean():.1%} of {len(labels)} images are classified correctly, and {assigned.mean():.1%} with the columns "
-            f"{_moved(class_names, columns)}. {advice}"
-        )
-
-
-def _usual_orders(class_names):
-    """{description: class names} of the orders that other programs give classes, where they differ from that of the data."""
-    orders = {
-        "the order of the numbers in their names": sorted(class_names, key=_natural_key),
-        "alphabetical order": sorted(class_names),
-    }
-    return {order: names for order, names in orders.items() if names != [*class_names]}
 
 
 def _natural_key(name):
@@ -147,17 +130,17 @@ def note_on_chance(classify: Classifier, logits: np.ndarray, images: np.ndarray,
         f"{classify.path} classifies {correct.mean():.1%} of {len(labels)} images correctly; always predicting the most frequent class "
         f"would be right for {np.bincount(labels).max() / len(labels):.1%}"
     )
-    found = (0.0, "")
+    best, hint = 0.0, "the pixel scale or the order of the classes may be others"
     if logits.shape[1] == len(class_names) <= MAX_CLASSES:
         declared = classify.interface.input_range
-        usual = {name: model for name, model in _alternatives(classify, images.shape[3]).items() if _is_usual(name)}
-        for name, model in {declared: classify, **usual}.items():
-            columns, predictions, half = _assigned_columns(logits_of(model, images), labels)
-            assigned = predictions == columns[half]
-            if assigned.mean() > found[0] and _clearly_better(assigned, predictions == half, half):
+        for name, model in {declared: classify, **_alternatives(classify, images.shape[3])}.items():
+            if name != declared and not _is_usual(name):
+                continue
+            columns, predictions, half = _assigned_columns(in_batches(model, images), labels)
+            accuracy = (predictions == columns[half]).mean()
+            if accuracy > best and _clearly_better(predictions == columns[half], predictions == half, half):
                 scale = "" if name == declared else f" {_flag(name)} and"
-                found = (assigned.mean(), f"with{scale} the columns {_moved(class_names, columns)} it would be {assigned.mean():.1%}")
-    hint = found[1] or "the pixel scale or the order of the classes may be others"
+                best, hint = accuracy, f"with{scale} the columns {_moved(class_names, columns)} it would be {accuracy:.1%}"
     return f"{note}. See input_range and label_map: {hint}."
 
 
@@ -174,11 +157,6 @@ def _moved(class_names, columns):
     return _some([f"{name} {column}" for i, (name, column) in enumerate(zip(class_names, columns, strict=True)) if i != column])
 
 
-def logits_of(classify: Classifier, images: np.ndarray) -> np.ndarray:
-    """Returns the logits of images in batches, [N, C]."""
-    return in_batches(classify, images)
-
-
 def in_batches(function: Callable[[np.ndarray], tf.Tensor], images: np.ndarray) -> np.ndarray:
     """Returns what a function of images [n, H, W, C] returns, for all images in batches."""
     return np.concatenate([np.asarray(function(images[start : start + BATCH])) for start in range(0, len(images), BATCH)])
@@ -188,10 +166,8 @@ def _alternatives(classify, channels):
     """{range: model} of the ranges that a model can have."""
     models = {}
     for name in RANGES if channels == 3 else RANGES[:3]:
-        try:
-            models[name] = classify.with_input_range(name)
-        except ValueError:  # such as any but 0,255 for uint8
-            continue
+        with contextlib.suppress(ValueError):  # such as any but 0,255 for uint8
+            models[name] = classify.with_interface(input_range=name)
     return models
 
 
@@ -208,7 +184,7 @@ def _best(scores):
 
 def _scores(classify, images, labels):
     """(bool [N]: classified correctly, float [N]: logarithm of the probability of the label, which decides between equal accuracies)."""
-    data.check_labels(labels, (scores := logits_of(classify, images)).shape[1], "a sample of the images, by the columns of the logits")
+    data.check_labels(labels, (scores := in_batches(classify, images)).shape[1], "a sample of the images, by the columns of the logits")
     logits = np.nan_to_num(scores.astype(np.float64), nan=-1e30, neginf=-1e30, posinf=1e30)
     rows = np.arange(len(labels))
     others = logits.copy()
@@ -270,10 +246,8 @@ def tolerance(float_type: tf.DType) -> float:
 
     Every layer rounds its outputs once to a half precision, and sums in float32 in an order that depends on the size of the batch.
     """
-    relative = 2 * np.sqrt(LAYERS)
-    if float_type == tf.float32:
-        return float(relative * np.sqrt(SUMMANDS) * np.finfo(np.float32).eps)
-    return float(relative * {tf.float16: 2.0**-11, tf.bfloat16: 2.0**-8}[float_type])
+    rounding = {tf.float32: np.sqrt(SUMMANDS) * np.finfo(np.float32).eps, tf.float16: 2.0**-11, tf.bfloat16: 2.0**-8}
+    return float(2 * np.sqrt(LAYERS) * rounding[float_type])
 
 
 def batch_dependence(classify: Classifier, images: np.ndarray) -> dict[str, typing.Any]:
@@ -307,11 +281,11 @@ def batch_dependence(classify: Classifier, images: np.ndarray) -> dict[str, typi
 
 def note_on_batches(classify: Classifier) -> str:
     """Returns a note on a model with `Classifier.batch_dependence`; empty for others."""
-    found = classify.batch_dependence
-    if not found:
+    if not (found := classify.batch_dependence):
         return ""
     return (
         f"the outputs of {classify.path} for an image depend on the other images of its batch or differ between calls: by up to "
         f"{found['largest_difference']:.2g}, with outputs up to {found['largest_score']:.2g}. Values depend on the order of the images. "
-        f"Likely cause: {found['cause']}. Try: {_MODES}"
+        f"Likely cause: {found['cause']}. Try: export the model in inference mode (training=False in Keras and TensorFlow, model.eval() in "
+        "PyTorch)"
     )

@@ -5,7 +5,6 @@ Importing this module does not import TensorFlow.
 
 import contextlib
 import dataclasses
-import json
 import os
 import typing
 from collections.abc import Collection, Mapping
@@ -13,6 +12,7 @@ from collections.abc import Collection, Mapping
 from tf_robust.ops import pixel_scale
 from tf_robust.saved_models import zoo
 from tf_robust.utils.errors import unknown
+from tf_robust.utils.files import read_json
 
 Kind = typing.Literal["auto", "logits", "probabilities"]
 OUTPUTS: tuple[Kind, ...] = ("logits", "probabilities")
@@ -69,10 +69,13 @@ class ModelInterface:
         except ValueError:  # a card of another program
             declared, other = "", ModelInterface()
         automatic = self.input_range in ("", "auto")
-        if declared and not automatic and (self.affine(), self.blue_first) != (other.affine(), other.blue_first):
-            raise _contradiction("input_range", declared, self.input_range, path)
-        if kind and self.outputs not in ("auto", kind, *names):
-            raise _contradiction("outputs", kind, self.outputs, path)
+        differs = (self.affine(), self.blue_first) != (other.affine(), other.blue_first)
+        for name, of_card, given, is_wrong in (
+            ("input_range", declared, self.input_range, not automatic and differs),
+            ("outputs", kind, self.outputs, self.outputs not in ("auto", kind, *names)),
+        ):
+            if of_card and is_wrong:
+                raise ValueError(f"Expected {name}={of_card}, as the card of {path} says. Received: {name}={given}. Try: leave out {name}")
         return dataclasses.replace(
             self,
             input_range=declared if declared and automatic else self.input_range or NAMED_RANGES[""],
@@ -94,10 +97,6 @@ class ModelInterface:
         return pixel_scale.affine(NAMED_RANGES.get(text, text), "input_range", ", each also with ' bgr'; imagenet, caffe or auto")
 
 
-def _contradiction(name: str, declared: str, given: str, path: str) -> ValueError:
-    return ValueError(f"Expected {name}={declared}, as the card of {path} says. Received: {name}={given}. Try: leave out {name}")
-
-
 def declared_range(card: Mapping[str, typing.Any]) -> str:
     """Returns the pixel scale of a model by its card, as a `ModelInterface.input_range`; empty: the card declares none."""
     entry = card.get("input")  # cards of other programs may have any type
@@ -111,36 +110,26 @@ def read_card(path: str) -> dict[str, typing.Any]:
     """Returns the card of a model of a path or zoo:NAME; {} if it has none. What `harden` recorded beside the model is part of it."""
     if path.startswith("zoo:"):
         return zoo.card(path.removeprefix("zoo:"))
-    file = next(filter(os.path.exists, (os.path.join(path, "card.json"), f"{path}.json")), None)
-    own, hardening = _read(file) if file else {}, _card_of_hardening(path)
-    return {**hardening, **own, **{name: value for name, value in hardening.items() if name not in ("input", "output")}}
-
-
-def _card_of_hardening(path):
-    """Returns the fields of a card that the record `harden.json` beside a hardened model gives; {} for other models."""
+    file = next(filter(os.path.exists, (os.path.join(path, "card.json"), f"{path}.json")), "")
+    own = _read(file)
     folder, name = os.path.split(os.path.abspath(path))
-    file = os.path.join(folder, "harden.json")
-    record = _read(file) if os.path.isfile(file) else {}
+    record = _read(os.path.join(folder, "harden.json"))
     if record.get("model") != name:
-        return {}
-    card: dict[str, typing.Any] = {"trained_on": record.get("trained_on", [])}
+        return own
+    card = {**own, "trained_on": record.get("trained_on", [])}
     if data := record.get("data"):
         card["data"] = data
         if "trained_on" not in record:
             held_out = record.get("validation_fraction")
             card["trained_on"] = [{"data": data} if held_out is None else {"data": data, "validation_fraction": held_out}]
     if interface := record.get("interface"):
-        card |= {"input": {"range": interface["input_range"]}, "output": interface["outputs"]}
+        card = {"input": {"range": interface["input_range"]}, "output": interface["outputs"], **card}
     return card
 
 
 def _read(file):
-    """The content of a JSON file; {} if it is no object, as a file of other software may be."""
-    try:
-        with open(file, encoding="utf-8") as opened:
-            content = json.load(opened)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"Expected JSON in {file}. Received: a damaged file ({error}). Try: restore an intact copy") from error
+    """The content of a JSON file; {} if there is none, or it is no object, as a file of other software may be."""
+    content = read_json(file, schema=True, advice="Try: restore an intact copy") if os.path.isfile(file) else {}
     return content if isinstance(content, dict) else {}
 
 
@@ -160,8 +149,8 @@ def trainings(card: Mapping[str, typing.Any]) -> list[dict[str, typing.Any]]:
     """Returns the data that a model was trained on, by its card: dictionaries.
 
     They have `data`, the name of the data set; `validation_fraction` of its images, held out for validation and, of data without splits,
-    for test (None: other images were held out than those of a split; missing: the usual fraction); and, of data without splits,
-    `division`, which determines their division (`data.describe_division`).
+    for test (None: other images than a split; missing: the usual fraction); and, of data without splits, `division`
+    (`data.describe_division`).
     """
     entries = card.get("trained_on")
     if isinstance(entries, list):
@@ -169,6 +158,7 @@ def trainings(card: Mapping[str, typing.Any]) -> list[dict[str, typing.Any]]:
     name, flags = card.get("data"), card.get("flags")
     if not isinstance(name, str) or not name:
         return []
-    known = isinstance(flags, dict) and "validation_fraction" in flags
-    fraction = {"validation_fraction": float(flags["validation_fraction"])} if known else {}  # type: ignore[index]
-    return [{"data": name, **fraction, **({"division": card["division"]} if "division" in card else {})}]
+    entry: dict[str, typing.Any] = {"data": name}
+    if isinstance(flags, dict) and "validation_fraction" in flags:
+        entry["validation_fraction"] = float(flags["validation_fraction"])
+    return [{**entry, "division": card["division"]} if "division" in card else entry]

@@ -5,6 +5,7 @@
 
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ _ONE_THREAD = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "CUDA_VISIBLE_DEVICES": "-1",
 }
-_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_ROOT = str(pathlib.Path(__file__).resolve().parents[2])
 WARM_UP, MIN_CALLS, MAX_CALLS, SECONDS = 10, 5, 500, 3.0  # calls, and the time after which no further one starts
 
 
@@ -35,8 +36,9 @@ def milliseconds(path: str, shape: tuple[int, ...], trust: bool = False) -> tupl
 
 
 def measure(path: str, shape: tuple[int, ...], trust: bool) -> list[float]:
-    """Returns the seconds of each call, after some that warm up."""
-    call = _runner(path, np.full([1, *shape], 0.5, np.float32), trust)
+    """Returns the seconds of each call in the runtime of the format, after some that warm up."""
+    image, found = np.full([1, *shape], 0.5, np.float32), format_of(path)
+    call = found.runtime(path, image) if found and found.runtime else _tensorflow(path, image, trust)
     for _ in range(WARM_UP):
         call()
     seconds: list[float] = []
@@ -47,10 +49,7 @@ def measure(path: str, shape: tuple[int, ...], trust: bool) -> list[float]:
     return seconds
 
 
-def _runner(path: str, image: np.ndarray, trust: bool) -> Callable[[], object]:
-    """Returns a function that computes the logits of an image in the runtime of the format."""
-    if (found := format_of(path)) and found.runtime:
-        return found.runtime(path, image)
+def _tensorflow(path, image, trust):
     import tensorflow as tf
 
     from tf_robust.saved_models.loading import ModelInterface, load_classifier

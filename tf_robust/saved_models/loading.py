@@ -4,19 +4,17 @@
     classify = load_classifier("theirs.keras", ModelInterface(input_range="-1,1", outputs="probabilities", input_size=96))
 
 A SavedModel is a program that runs with its user's rights: load only those that you trust.
-
-Other functions return a loaded classifier with an embedding, without its softmax, or with batch normalization by the statistics of the test
-batch.
 """
 
-import contextlib
 import dataclasses
+import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
 
+from tf_robust import models
 from tf_robust.models.named import model_of_function
 from tf_robust.saved_models import formats
 from tf_robust.saved_models.classifier import Classifier, advice_on_channels
@@ -29,20 +27,20 @@ from tf_robust.utils.errors import cause, line_of_user
 __all__ = ["NAMED_RANGES", "Classifier", "ModelInterface", "classifier_of", "image_size_of", "load_classifier"]
 
 _OF_TENSORFLOW = (keras.Layer, tf.Module, tf.types.experimental.PolymorphicFunction)  # other functions may compute by NumPy
+_IMAGES = "takes one batch of images [N, H, W, C], floats or uint8. Received:"
 
 
 def load_classifier(path: str | os.PathLike, interface: ModelInterface = ModelInterface()) -> Classifier:
     """Loads a model as a `Classifier`.
 
     Args:
-        path: a SavedModel folder (of this package, `tf.saved_model.save`, Keras' `export`, tf.keras), a file `.keras`, `.h5`,
-            `.tflite` or `.onnx`, `zoo:NAME`, `applications:NAME`, `keras_hub:PRESET` or its folder, `module:function`, or the workdir of
+        path: a SavedModel folder (of this package, `tf.saved_model.save`, Keras' `export`, tf.keras), a file of one of
+            `formats.suffixes()`, `zoo:NAME`, `applications:NAME`, `keras_hub:PRESET` or its folder, `module:function`, or the workdir of
             a run.
         interface: its input and output conventions.
 
-    Raises:
-        FileNotFoundError: there is no model.
-        ValueError: it cannot be loaded, or does not fit the interface; the message lists the model's signatures.
+    Raises FileNotFoundError if there is no model, and ValueError if it cannot be loaded or does not fit the interface; the message lists
+    the model's signatures.
     """
     if formats.is_function(path):
         name = os.fspath(path)
@@ -53,10 +51,7 @@ def load_classifier(path: str | os.PathLike, interface: ModelInterface = ModelIn
     if chosen is None or misfit:
         fitting = [f"signature={name}" for name, signature in available.items() if not signature.misfit()]
         advice = f"\nTry: {' or '.join(fitting)}." if fitting else ""
-        raise ValueError(
-            "Expected a signature that takes one batch of images [N, H, W, C], floats or uint8. "
-            f"Received: {interface.signature!r} of {path} {misfit}. {listed(available)}{advice}"
-        )
+        raise ValueError(f"Expected a signature that {_IMAGES} {interface.signature!r} of {path} {misfit}. {listed(available)}{advice}")
     try:
         return Classifier(chosen.channels_last(), interface, path=path, loaded=loaded)
     except ValueError as error:
@@ -78,11 +73,8 @@ def classifier_of(model: keras.Model | Callable, interface: ModelInterface = Mod
     Args:
         model: a keras.Model, or a callable from a float32 batch [N, H, W, C] on the pixel scale `interface.input_range` to scores
             [N, classes]; either may return a dictionary with the entry `interface.outputs`, or logits or probabilities if that is auto.
-        interface: its input and output conventions; a model in memory has no signatures.
+        interface: its input and output conventions, which the model must fit, with the default signature.
         name: of the model, for messages; empty: its own.
-
-    Raises:
-        ValueError: the model does not take one batch of images, or does not fit the interface.
     """
     if interface.signature != ModelInterface.signature:
         raise ValueError(f"Expected a SavedModel with signature={interface.signature!r}. Received: a model in memory. Try: omit signature")
@@ -90,23 +82,18 @@ def classifier_of(model: keras.Model | Callable, interface: ModelInterface = Mod
     if isinstance(model, keras.Model) and getattr(model, "inputs", None):
         signature = keras_signature(model)
         if misfit := signature.misfit():
-            raise ValueError(
-                f"Expected a model that takes one batch of images [N, H, W, C], floats or uint8. Received: {path}, which {misfit}"
-            )
+            raise ValueError(f"Expected a model that {_IMAGES} {path}, which {misfit}")
     else:
-        signature = Signature(
-            lambda images: {"scores": _scores(_called(model, images, path), interface.outputs, path)},
-            {"images": tf.TensorSpec(None, tf.float32)},
-            {"scores": tf.TensorSpec(None, tf.float32)},
-            has_graph=isinstance(model, _OF_TENSORFLOW),
-        )
+        spec = tf.TensorSpec(None, tf.float32)
+        call = functools.partial(_scores_by_name, model, interface.outputs, path)
+        signature = Signature(call, {"images": spec}, {"scores": spec}, has_graph=isinstance(model, _OF_TENSORFLOW))
     return Classifier(signature.channels_last(), interface, path=path, loaded=model)
 
 
-def _called(model, images, path):
-    """Calls a function on images; its errors name the line of its code, or the channels of the images."""
+def _scores_by_name(model, kind, path, images):
+    """Returns {"scores": what a function returns for images}; its errors name the line of its code, or the channels of the images."""
     try:
-        return model(images)
+        result = model(images)
     except (MemoryError, tf.errors.ResourceExhaustedError):
         raise
     except Exception as error:  # of any kind: the code is the user's
@@ -121,6 +108,20 @@ def _called(model, images, path):
         if not line and not isinstance(model, keras.Model):
             raise
         raise ValueError(f"Expected {path} to return scores of images {received}. Received: {cause(error)}. {line}".rstrip()) from error
+    if isinstance(result, dict):
+        names = [name for name in (OUTPUTS if kind == "auto" else (kind,)) if name in result]
+        if not names:
+            expected = " or ".join(OUTPUTS) if kind == "auto" else kind
+            raise ValueError(f"Expected {path} to return {expected}. Received a dictionary with: {', '.join(map(repr, result))}")
+        return {"scores": result[names[0]]}
+    if isinstance(result, (tuple, list)) and len(result) != 1:
+        raise ValueError(
+            f"Expected {path} to return scores [N, classes]. Received: {len(result)} outputs. Try: a function that returns one of them"
+        )
+    try:
+        return {"scores": tf.convert_to_tensor(result[0] if isinstance(result, (tuple, list)) else result)}
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"Expected {path} to return scores [N, classes]. Received: {type(result).__name__}") from error
 
 
 def _takes(model, images):
@@ -131,36 +132,18 @@ def _takes(model, images):
     return True
 
 
-def _scores(result: object, kind: str, path: str) -> tf.Tensor:
-    """The scores in what a model returned."""
-    if isinstance(result, dict):
-        names = [name for name in (OUTPUTS if kind == "auto" else (kind,)) if name in result]
-        if not names:
-            expected = " or ".join(OUTPUTS) if kind == "auto" else kind
-            raise ValueError(f"Expected {path} to return {expected}. Received a dictionary with: {', '.join(map(repr, result))}")
-        return result[names[0]]
-    if isinstance(result, (tuple, list)) and len(result) != 1:
-        raise ValueError(
-            f"Expected {path} to return scores [N, classes]. Received: {len(result)} outputs. Try: a function that returns one of them"
-        )
-    try:
-        return tf.convert_to_tensor(result[0] if isinstance(result, (tuple, list)) else result)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"Expected {path} to return scores [N, classes]. Received: {type(result).__name__}") from error
-
-
 def with_batch_statistics(classifier: Classifier) -> Classifier:
     """Returns a classifier whose batch normalization uses mean and variance of each batch instead of the moving averages.
 
     Prediction-time batch normalization (Nado et al., 2020; Schneider et al., 2020): test-time adaptation, by which predictions depend on
-    the other images of the batch. All else remains in inference mode; the model itself does not change. Raises ValueError for a model
-    without batch normalization, or in a format in which it cannot be reached.
+    the other images of the batch. All else remains in inference mode, also frozen layers are adapted; the model itself does not change.
+    Raises ValueError for a model without batch normalization, or in a format in which it cannot be reached.
     """
     model = rebuild(classifier.card, classifier.path) if classifier.is_exported else classifier.loaded
     if not isinstance(model, keras.Model) or not getattr(model, "inputs", None) or getattr(model, "preprocessor", None):
         raise ValueError(
-            "Expected a model whose batch normalization can be reached, with adaptation=batch_norm: a run, a Keras model, a .keras or .h5 "
-            f"file, zoo:NAME or applications:NAME. Received: {classifier.path}. Try: the Keras file of it, or adaptation=none"
+            "Expected a model whose batch normalization can be reached, with adaptation=batch_norm: a run, a Keras model or file, zoo:NAME "
+            f"or applications:NAME. Received: {classifier.path}. Try: the Keras file of it, or adaptation=none"
         )
     layers = [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.BatchNormalization)]
     if not layers:
@@ -168,45 +151,34 @@ def with_batch_statistics(classifier: Classifier) -> Classifier:
             f"Expected a model with batch normalization layers, with adaptation=batch_norm. Received: {classifier.path}, which has none. "
             "Try: adaptation=none"
         )
-    with _batch_statistics(layers):
-        signature = keras_signature(model)  # traces the model
-    return Classifier(signature.channels_last(), classifier.interface, path=classifier.path, loaded=model)
-
-
-@contextlib.contextmanager
-def _batch_statistics(layers: Sequence[keras.layers.BatchNormalization]) -> Iterator[None]:
-    """Lets layers normalize by the batch's statistics, also frozen ones; moving averages do not change."""
     before = [vars(layer).get("call") for layer in layers]
     for layer in layers:
-        layer.call = _normalization(layer)
+        layer.call = functools.partial(_normalize_by_batch, layer)
     try:
-        yield
+        signature = keras_signature(model)  # traces the model
     finally:
         for layer, own in zip(layers, before, strict=True):
             if own is None:
                 del layer.call
             else:
                 layer.call = own
+    return Classifier(signature.channels_last(), classifier.interface, path=classifier.path, loaded=model)
 
 
-def _normalization(layer):
-    """Returns the replacement of a layer's `call`."""
-
-    def call(inputs, training=None, mask=None):
-        axis = layer.axis % inputs.shape.rank
-        values = tf.cast(inputs, tf.float32)
-        mean, variance = tf.nn.moments(values, [other for other in range(inputs.shape.rank) if other != axis])
-        gamma, beta = layer.gamma if layer.scale else None, layer.beta if layer.center else None
-        normalized = keras.ops.batch_normalization(values, mean, variance, axis, beta, gamma, layer.epsilon)
-        return tf.cast(normalized, layer.compute_dtype)
-
-    return call
+def _normalize_by_batch(layer, inputs, training=None, mask=None):
+    """Replaces the `call` of a layer; moving averages do not change."""
+    axis = layer.axis % inputs.shape.rank
+    values = tf.cast(inputs, tf.float32)
+    mean, variance = tf.nn.moments(values, [other for other in range(inputs.shape.rank) if other != axis])
+    gamma, beta = layer.gamma if layer.scale else None, layer.beta if layer.center else None
+    normalized = keras.ops.batch_normalization(values, mean, variance, axis, beta, gamma, layer.epsilon)
+    return tf.cast(normalized, layer.compute_dtype)
 
 
 def with_embedding(classifier: Classifier) -> Classifier | None:
-    """Returns a model whose `outputs` have logits and `embedding` [N, E]; None: it has no embedding.
+    """Returns a model whose `outputs` have logits and `embedding` [N, E]: of a Keras model, the input of its last dense layer.
 
-    That of a Keras model is the input of its last dense layer.
+    None: it has no embedding.
     """
     if classifier.has_embedding:
         return classifier
@@ -220,28 +192,23 @@ def with_embedding(classifier: Classifier) -> Classifier | None:
 
 
 def without_softmax(classifier: Classifier) -> Classifier:
-    """Returns a model that gives the logits before its last softmax, if that is a Keras layer of its own or the activation of a Dense
-    layer; otherwise the model itself, whose logits are the logarithms of its probabilities. The same holds for the sigmoid of a model with
-    one output, whose logit is the difference of those of both classes.
+    """Returns a model that gives the logits before its last softmax, or before the sigmoid of one output, if that is a layer, an operation
+    or the activation of a Dense layer; otherwise the model itself, whose logits are the logarithms of its probabilities.
 
-    The softmax of both is the same. In integers they differ: 8 bits resolve probabilities in steps of 1/256, and logits in as many steps
-    over their whole range.
+    In integers both differ: 8 bits resolve probabilities in steps of 1/256, and logits in as many steps over their whole range.
     """
     model = classifier.loaded
     if classifier.interface.outputs != "probabilities" or not isinstance(model, keras.Model) or len(getattr(model, "outputs", ())) != 1:
         return classifier
-    layer, one_output = model.outputs[0]._keras_history.operation, model.outputs[0].shape[-1] == 1
-    activation = keras.activations.sigmoid if one_output else keras.activations.softmax
-    if isinstance(layer, keras.layers.Softmax):
-        gives_probabilities = layer.axis == -1 and not one_output
-    else:
-        gives_probabilities = type(layer) in (keras.layers.Dense, keras.layers.Activation) and layer.activation is activation
-    if not gives_probabilities or len(layer._inbound_nodes) != 1:
+    logits = models.before_softmax(model.outputs[0]) if models.is_graph(model) else None
+    if logits is None:
         return classifier
-    logits = layer.input
-    if isinstance(layer, keras.layers.Dense):
-        linear = keras.layers.Dense.from_config({**layer.get_config(), "activation": "linear"})
-        logits = linear(logits)
-        linear.set_weights(layer.get_weights())
-    interface = dataclasses.replace(classifier.interface, outputs="logits")
-    return classifier_of(keras.Model(model.inputs, logits, name=model.name), interface, classifier.path)
+    layer, node = models.history(logits)
+    if isinstance(layer, models.LinearOutput):  # as a layer of Keras, which files may contain
+        linear = keras.layers.Dense.from_config({**layer.dense.get_config(), "activation": "linear"})
+        logits = linear(node.input_tensors[0])
+        linear.set_weights(layer.dense.get_weights())
+    linear_model = keras.Model(model.inputs, logits, name=model.name)
+    if any(isinstance(inner, models.LinearOutput) for inner in linear_model._flatten_layers()):  # in a nested model
+        return classifier
+    return classifier_of(linear_model, dataclasses.replace(classifier.interface, outputs="logits"), classifier.path)

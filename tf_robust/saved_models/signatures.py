@@ -4,7 +4,6 @@ import dataclasses
 import typing
 from collections.abc import Callable, Mapping
 
-import numpy as np
 import tensorflow as tf
 
 from tf_robust.saved_models.interface import OUTPUTS, Kind
@@ -40,20 +39,16 @@ class Signature:
     def misfit(self) -> str:
         """Returns why this does not take a batch of images [N, H, W, C]; empty if it does."""
         if len(self.inputs) != 1:
-            advice = ": wrap it as a model of the images alone, with the other inputs constant" if self.inputs else ""
-            return f"takes {len(self.inputs)} tensors, not one{advice}"
+            return f"takes {len(self.inputs)} tensors, not one: wrap it as a model of the images alone, with the other inputs constant"
         (spec,) = self.inputs.values()
-        shape = spec.shape
         if spec.dtype == tf.string:
             return "takes strings (encoded images?), not pixels"
         if not spec.dtype.is_floating and spec.dtype != tf.uint8:
             return f"takes {spec.dtype.name}, neither floats nor uint8"
-        if shape.rank is None:
-            return ""
-        if shape.rank != 4:
-            return f"takes tensors of rank {shape.rank}, not 4"
-        if shape[0] is not None:
-            return f"takes exactly {shape[0]} images at a time: export it with a free batch size (None)"
+        if spec.shape.rank not in (None, 4):
+            return f"takes tensors of rank {spec.shape.rank}, not 4"
+        if spec.shape.rank and spec.shape[0] is not None:
+            return f"takes exactly {spec.shape[0]} images at a time: export it with a free batch size (None)"
         return ""
 
     def channels_last(self) -> "Signature":
@@ -64,10 +59,12 @@ class Signature:
         count, channels, height, width = spec.shape
         if channels not in (1, 3) and (channels or not (height and width)):
             return self
-        transposed = tf.TensorSpec([count, height, width, channels], spec.dtype, spec.name)
-        return dataclasses.replace(
-            self, call=lambda **images: self.call(**{name: tf.transpose(images[name], [0, 3, 1, 2])}), inputs={name: transposed}
-        )
+
+        def call(**images):
+            return self.call(**{name: tf.transpose(images[name], [0, 3, 1, 2])})
+
+        inputs = {name: tf.TensorSpec([count, height, width, channels], spec.dtype, spec.name)}
+        return dataclasses.replace(self, call=call, inputs=inputs)
 
     def kind(self, declared: Kind) -> Kind:
         """Returns the kind of output that is called for: logits or probabilities; auto if no output has such a name."""
@@ -123,44 +120,8 @@ def run_in_layout(run: Callable[[Axes], Result], known: list[Axes]) -> Result:
             raise
         except Exception as error:  # of any kind: runtimes have their own
             failures[name] = error
-            continue
-        known[:] = [axes]
-        return result
-    reasons = {name: cause(error).rpartition("RuntimeError: ")[2] for name, error in failures.items()}  # without TorchScript's traceback
-    raise RuntimeError("; ".join(f"{name}: {reason}" for name, reason in reasons.items())) from next(iter(failures.values()))
-
-
-def numpy_signature(
-    run: Callable[[np.ndarray], list[np.ndarray]], inputs: Mapping[str, tf.TensorSpec], outputs: Mapping[str, tf.TensorSpec]
-) -> Signature:
-    """Returns the signature of a model that computes on NumPy arrays, without gradients. run: batch of the only input -> list of outputs.
-
-    With a fixed batch size in the input, batches are divided and the last part is padded.
-    """
-    specs = _with_free_batch(outputs)
-    if len(inputs) != 1:
-        return Signature(lambda **_: {}, dict(inputs), specs)
-    ((name, spec),) = inputs.items()
-    size = spec.shape[0] if spec.shape.rank else None
-
-    def run_parts(batch):
-        parts = np.split(batch, range(size, len(batch), size)) if size else [batch]
-        if size:
-            parts[-1] = np.concatenate([parts[-1], np.zeros([size - len(parts[-1]), *batch.shape[1:]], batch.dtype)])
-        return [np.concatenate(results)[: len(batch)] for results in zip(*map(run, parts), strict=True)]
-
-    def call(**images):
-        if tf.executing_eagerly():  # errors are those of the runtime
-            results = [tf.convert_to_tensor(one) for one in run_parts(np.asarray(images[name]))]
         else:
-            results = tf.numpy_function(run_parts, [images[name]], [spec.dtype for spec in specs.values()])
-            results = results if isinstance(results, (list, tuple)) else [results]  # one type in the list: one tensor
-        return {key: tf.ensure_shape(result, spec.shape) for (key, spec), result in zip(specs.items(), results, strict=True)}
-
-    return Signature(call, _with_free_batch(inputs), specs, has_graph=False)
-
-
-def _with_free_batch(specs):
-    return {
-        name: tf.TensorSpec([None, *spec.shape[1:]] if spec.shape.rank else spec.shape, spec.dtype, name) for name, spec in specs.items()
-    }
+            known[:] = [axes]
+            return result
+    reasons = [f"{name}: {cause(error).rpartition('RuntimeError: ')[2]}" for name, error in failures.items()]  # no TorchScript traceback
+    raise RuntimeError("; ".join(reasons)) from next(iter(failures.values()))

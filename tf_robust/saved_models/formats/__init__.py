@@ -63,51 +63,53 @@ class Format:
     packages: tuple[str, ...] = ()
 
 
-_HERE, _EXPORT, _LATENCY = __name__, "tf_robust.saved_models.export", "tf_robust.saved_models.latency"
+def _function(name):
+    return lazy(f"tf_robust.saved_models.{name}")
+
+
 _TFLITE = Format(
-    lazy(f"{_HERE}.tflite_file:read"),
+    _function("formats.converted_files:read_tflite"),
     suffixes=(".tflite",),
     gradients=False,
     graph=False,
     file="model.tflite",
-    writer=lazy(f"{_EXPORT}:write_tflite"),
-    runtime=lazy(f"{_LATENCY}:litert"),
+    writer=_function("export:write_tflite"),
+    runtime=_function("latency:litert"),
     extra="tflite",
     packages=("ai_edge_litert",),
 )
-
 FORMATS: dict[str, Format] = {
     "savedmodel": Format(
-        lazy(f"{_HERE}.saved_model_folder:read"),
+        _function("formats.saved_model_folder:read"),
         marker="saved_model.pb",
         file="saved_model",
-        writer=lazy(f"{_EXPORT}:write_saved_model"),
+        writer=_function("export:write_saved_model"),
     ),
     "keras": Format(
-        lazy(f"{_HERE}.keras_files:read_archive"), suffixes=(".keras",), file="model.keras", writer=lazy(f"{_EXPORT}:write_keras")
+        _function("formats.keras_files:read_archive"), suffixes=(".keras",), file="model.keras", writer=_function("export:write_keras")
     ),
-    "hdf5": Format(lazy(f"{_HERE}.keras_files:read_hdf5"), suffixes=(".h5", ".hdf5")),
+    "hdf5": Format(_function("formats.keras_files:read_hdf5"), suffixes=(".h5", ".hdf5")),
     "tflite": _TFLITE,
     "tflite_float16": dataclasses.replace(_TFLITE, file="model_float16.tflite", float32=False),
     "tflite_int8": dataclasses.replace(_TFLITE, file="model_int8.tflite", float32=False, quantized=True),
     "onnx": Format(
-        lazy(f"{_HERE}.onnx_file:read"),
+        _function("formats.converted_files:read_onnx"),
         suffixes=(".onnx",),
         gradients=False,
         graph=False,
         file="model.onnx",
-        writer=lazy(f"{_EXPORT}:write_onnx"),
-        runtime=lazy(f"{_LATENCY}:onnx"),
+        writer=_function("export:write_onnx"),
+        runtime=_function("latency:onnx"),
         extra="onnx",
         packages=("onnx", "onnxruntime", "tf2onnx"),
     ),
     "torchscript": Format(
-        lazy(f"{_HERE}.torchscript_file:read"), suffixes=(".pt", ".pth", ".torchscript"), graph=False, extra="torch", packages=("torch",)
+        _function("formats.torchscript_file:read"), (".pt", ".pth", ".torchscript"), graph=False, extra="torch", packages=("torch",)
     ),
-    "zoo": Format(lazy(f"{_HERE}.named_models:read_pretrained"), prefix="zoo"),
-    "applications": Format(lazy(f"{_HERE}.named_models:read_application"), prefix="applications"),
+    "zoo": Format(_function("formats.keras_files:read_pretrained"), prefix="zoo"),
+    "applications": Format(_function("formats.keras_files:read_application"), prefix="applications"),
     "keras_hub": Format(
-        lazy(f"{_HERE}.named_models:read_preset"), prefix="keras_hub", marker="task.json", extra="keras_hub", packages=("keras_hub",)
+        _function("formats.keras_files:read_preset"), prefix="keras_hub", marker="task.json", extra="keras_hub", packages=("keras_hub",)
     ),
 }
 
@@ -131,12 +133,13 @@ def format_of(path: str | os.PathLike) -> Format | None:
     """Returns the format of PREFIX:NAME, of a folder with its marker, or of a file with its suffix; None: none of these."""
     path = os.fspath(path)
     prefix, _, name = path.partition(":")
-    suffix = os.path.splitext(path)[1].lower()
     if name and prefix in prefixes():
-        return next(one for one in FORMATS.values() if one.prefix == prefix)
-    if os.path.isdir(path):
-        return next((one for one in FORMATS.values() if one.marker and os.path.isfile(os.path.join(path, one.marker))), None)
-    return next((one for one in FORMATS.values() if suffix in one.suffixes), None)
+        fits = [one for one in FORMATS.values() if one.prefix == prefix]
+    elif os.path.isdir(path):
+        fits = [one for one in FORMATS.values() if one.marker and os.path.isfile(os.path.join(path, one.marker))]
+    else:
+        fits = [one for one in FORMATS.values() if os.path.splitext(path)[1].lower() in one.suffixes]
+    return fits[0] if fits else None
 
 
 def read(path: str | os.PathLike, trust: bool = False) -> "tuple[str, dict[str, Signature], object]":
@@ -146,19 +149,31 @@ def read(path: str | os.PathLike, trust: bool = False) -> "tuple[str, dict[str, 
     code in the model's file (Lambda layers of Keras).
     """
     path = os.fspath(path)
+    prefix, _, name = path.partition(":")
     found = format_of(path)
-    if found and found.prefix and path.startswith(f"{found.prefix}:"):
-        return (path, *found.reader(path.partition(":")[2], trust))
+    if found and prefix == found.prefix != "":
+        return (path, *found.reader(name, trust))
+    expected = (
+        f"Expected a SavedModel folder (with saved_model.pb), a file *{', *'.join(suffixes())}, a workdir with saved_model/, "
+        f"{', '.join(f'{one}:NAME' for one in prefixes())} or module:function."
+    )
     if not os.path.exists(path):
-        raise FileNotFoundError(f"{_expected()} Not found: {path!r}")
+        raise FileNotFoundError(f"{expected} Not found: {path!r}")
     if found is None and os.path.isdir(path):
         inner = os.path.join(path, "saved_model")
         if (found := format_of(inner)) is None:
-            raise FileNotFoundError(f"{_expected()} Received: {path}, a folder with: {_content(path)}")
+            entries = sorted(os.listdir(path))
+            below = [folder for folder in (os.path.join(path, one) for one in entries) if _is_model_folder(folder)]
+            advice = f" Did you mean {below[-1]}?" if below else ""
+            raise FileNotFoundError(f"{expected} Received: {path}, a folder with: {', '.join(entries[:10]) or 'nothing'}.{advice}")
         path = inner
     if found is None:
-        raise ValueError(f"{_expected()} Received: {path}, which is not one of these. Try: the folder of a SavedModel")
+        raise ValueError(f"{expected} Received: {path}, which is not one of these. Try: the folder of a SavedModel")
     return (path, *found.reader(path, trust))
+
+
+def _is_model_folder(folder):
+    return os.path.isdir(folder) and bool(format_of(folder) or format_of(os.path.join(folder, "saved_model")))
 
 
 def is_function(path: str | os.PathLike) -> bool:
@@ -184,21 +199,3 @@ def size(path: str) -> int:
     variables = os.path.join(path, "variables")
     needed = [os.path.join(path, "saved_model.pb"), *(os.path.join(variables, name) for name in os.listdir(variables))]
     return sum(map(os.path.getsize, needed))
-
-
-def _expected():
-    names = ", ".join(f"{prefix}:NAME" for prefix in prefixes())
-    return (
-        f"Expected a SavedModel folder (with saved_model.pb), a file *{', *'.join(suffixes())}, a workdir with saved_model/, "
-        f"{names} or module:function."
-    )
-
-
-def _content(path):
-    """The names of the files in a folder, and advice if one of them is a model."""
-    names = sorted(os.listdir(path))
-    folders = (os.path.join(path, name) for name in names)
-    below = [
-        folder for folder in folders if os.path.isdir(folder) and (format_of(folder) or format_of(os.path.join(folder, "saved_model")))
-    ]
-    return f"{', '.join(names[:10]) or 'nothing'}.{f' Did you mean {below[-1]}?' if below else ''}"

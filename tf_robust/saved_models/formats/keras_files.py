@@ -1,4 +1,8 @@
-"""Reads Keras models: `.keras` archives and HDF5 files. Python code in them (Lambda layers) runs only if they are trusted."""
+"""Reads Keras models: `.keras` archives, HDF5 files, and models by name: `zoo:NAME`, `applications:NAME` and `keras_hub:PRESET`.
+
+Python code in files (Lambda layers) runs only if they are trusted. Models by name take images in [0, 1]: the preprocessing that belongs
+to their weights is part of the signature.
+"""
 
 import contextlib
 import inspect
@@ -16,9 +20,12 @@ import keras
 import tensorflow as tf
 
 from tf_robust import models
-from tf_robust.models.fused_batch_norms import folded_batch_norms
+from tf_robust.models.batch_norms import folded_batch_norms
+from tf_robust.models.named import application_family
+from tf_robust.saved_models import zoo
 from tf_robust.saved_models.signatures import BEFORE_SOFTMAX, Signature
 from tf_robust.utils.errors import readable
+from tf_robust.utils.lazy import import_extra
 
 _ADVICE = (
     "Try: copy it again; or, with the code of its custom classes, write a SavedModel by model.export(DIR), and load that; "
@@ -52,6 +59,39 @@ def read_hdf5(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
     if config is None:
         raise ValueError(f"Expected a whole model in {path}. Received: weights only. Try: load them into the model in Keras, and save that")
     return _load(path, json.loads(config), version.decode() if isinstance(version, bytes) else str(version), trust)
+
+
+def read_pretrained(name: str, trust: bool) -> tuple[dict[str, Signature], object]:
+    """Loads a pretrained model of this package."""
+    return _with_signature(zoo.load(name))
+
+
+def read_application(name: str, trust: bool) -> tuple[dict[str, Signature], object]:
+    """Builds a model of `keras.applications` with its ImageNet weights, which Keras downloads once."""
+    family = application_family(name)
+    with readable(f"applications:{name}", "Try: connect to the internet once: Keras downloads the ImageNet weights to ~/.keras/models."):
+        model = getattr(keras.applications, name)(weights="imagenet", classifier_activation=None)
+    images = keras.Input(model.input_shape[1:], name="images")
+    return _with_signature(keras.Model(images, model(family.preprocess_input(255 * images)), name=model.name))
+
+
+def read_preset(name: str, trust: bool) -> tuple[dict[str, Signature], object]:
+    """Builds an image classifier of keras_hub. name: of a preset, or the path of its folder."""
+    hub = import_extra("keras_hub", "keras_hub")
+    with readable(name, "Try: the name of an image classifier of keras_hub, or the folder of model.save_to_preset(FOLDER)."):
+        model = hub.models.ImageClassifier.from_preset(name)
+    converter = getattr(model.preprocessor, "image_converter", None)
+    signature = keras_signature(model)
+    ((name, spec),) = signature.inputs.items()
+    if converter is None:
+        return {"serving_default": Signature(lambda images: signature.call(**{name: images}), {"images": spec}, signature.outputs)}, model
+    function = tf.function(lambda images: signature.call(**{name: tf.cast(converter(255 * images), spec.dtype)}))
+    shape = [None, None, None, spec.shape[3]] if converter.image_size else spec.shape  # with a size it resizes
+    return {"serving_default": Signature(function, {"images": tf.TensorSpec(shape, tf.float32, "images")}, signature.outputs)}, model
+
+
+def _with_signature(model):
+    return {"serving_default": keras_signature(model)}, model
 
 
 def keras_signature(model: keras.Model) -> Signature:
@@ -112,13 +152,13 @@ def _load(path, config, version, trust):
             "Try: trust, if you trust the file; or write a SavedModel by model.export(DIR), and load that."
         )
     is_old = version.startswith("2.")
-    advice = _ADVICE_ON_OLD.format(version=version, present=keras.__version__) if is_old else _custom_classes(config) or _ADVICE
+    advice = _ADVICE_ON_OLD.format(version=version, present=keras.__version__) if is_old else _advice_on_classes(config)
     with readable(path, advice), tempfile.TemporaryDirectory() as folder:
         file = _rewritten(path, _of_keras_3(config), folder) if is_old else path
         model = keras.saving.load_model(file, compile=False, safe_mode=not trust)
         if not getattr(model, "inputs", None):
             raise ValueError("its inputs are unknown (a subclass of keras.Model)")
-        return {"serving_default": keras_signature(model)}, model
+        return _with_signature(model)
 
 
 def _rewritten(path, config, folder):
@@ -160,11 +200,11 @@ def _of_keras_3(config: typing.Any) -> typing.Any:
     return config
 
 
-def _custom_classes(config):
-    """Advice for a model with classes that Keras does not know; empty: there are none."""
+def _advice_on_classes(config):
+    """Advice for a model that cannot be loaded, with its classes that Keras does not know."""
     names = sorted({name for name in _custom_names(config) if keras.saving.get_registered_object(name) is None})
     if not names:
-        return ""
+        return _ADVICE
     objects = ", ".join(f"'{name}': {name.rpartition('>')[2]}" for name in names)
     return (
         f"It has custom classes: {', '.join(names)}. Try: MODULE:FUNCTION, a function of your code that returns "

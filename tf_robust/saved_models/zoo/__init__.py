@@ -26,36 +26,23 @@ def names() -> list[str]:
 
 
 def folder_of(name: str) -> str:
-    """Returns the folder of a pretrained model, one of `names()`."""
+    """Returns the folder of a pretrained model; raises ValueError if the name is not one of `names()`."""
     if name not in names():
         raise unknown("pretrained model", name, names())
     return os.path.join(FOLDER, name)
 
 
 def card(name: str) -> dict[str, typing.Any]:
-    """Returns the card of a pretrained model: data, classes, training flags, versions, weights (hash), and its evaluation.
-
-    Args:
-        name: one of `names()`.
-
-    Raises:
-        ValueError: unknown name.
-    """
+    """Returns the card of a pretrained model: data, classes, training flags, versions, weights (hash), and its evaluation."""
     with open(os.path.join(folder_of(name), "card.json"), encoding="utf-8") as file:
         return json.load(file)
 
 
 def load(name: str) -> "keras.Model":
-    """Returns a pretrained model.
+    """Returns a pretrained model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, classes], "embedding": [N, E]}.
 
-    Args:
-        name: one of `saved_models.zoo.names()`, as `tf-robust list zoo` prints them.
-
-    Returns:
-        keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, classes], "embedding": [N, E]}
-
-    Raises:
-        ValueError: unknown name, or weights that are not those of the card.
+    Raises ValueError if the name is not one of `saved_models.zoo.names()`, as `tf-robust list zoo` prints them, or for weights that are not
+    those of the card.
     """
     description, folder = card(name), folder_of(name)
     if digest(folder) != description["weights"]["sha256"]:
