@@ -25,7 +25,7 @@ from tf_robust.configs import DataConfig
 from tf_robust.data.kinds import data_of
 from tf_robust.evaluation import EvalConfig, adversarial, model_evaluation
 from tf_robust.evaluation.evaluation_data import EvaluationData, is_same_data
-from tf_robust.evaluation.model_checks import IMAGES_FOR_OUTPUTS, with_checked_batches, with_fitting_range
+from tf_robust.evaluation.model_evaluation import IMAGES_FOR_OUTPUTS, with_checked_batches, with_fitting_range
 from tf_robust.hardening import harden as hardening
 from tf_robust.hardening.config import EVALUATIONS as HARDENING_EVALUATIONS
 from tf_robust.hardening.config import HardenConfig
@@ -140,7 +140,7 @@ def evaluate(model: Model, data: Data | None = None, *, validation_data: Data | 
         validation_images=None if validation_data is None else _in_memory(validation_data, evaluation_data, **classes),
     )
     row, folder = _name_of(model, predict), tempfile.TemporaryDirectory()
-    done = model_evaluation.evaluate(
+    done = model_evaluation.evaluate_model(
         predict,
         evaluation_data,
         folder.name,

@@ -22,7 +22,7 @@ def _others(count=40):
 def test_measures_are_those_of_the_scores(network, source):
     model, tested, known, others = classifier_of(network()), source(60, split="test"), source(48), _others()
     sets = evaluation.OpenSets({"others": others}, with_embedding(model), known)
-    done = evaluation.evaluate_records(model, tested, None, evaluation.EvalConfig(("clean",)), log=lambda _: None, open_sets=sets)
+    done = evaluation.evaluate(model, tested, None, evaluation.EvalConfig(("clean",)), log=lambda _: None, open_sets=sets)
     values = {str(one): one.value for one in done.metrics}
     inside, outside, trained = (network()(one.images / np.float32(255)) for one in (tested, others, known))
     for name, score in metrics.logit_scores(inside["logits"]).items():

@@ -92,7 +92,7 @@ def test_means_of_per_image_values_equal_the_metrics(measured, tmp_path, monkeyp
         for r in evaluation.read_records(str(tmp_path / "xe" / "measured.jsonl"))
         if r["set"] == "flips/gaussian_noise"
     ]
-    rates = {row.metric: row.value for row in evaluation.metrics_of(others, evaluation.EvalConfig(evaluations=("perturbations",)), True)}
+    rates = {str(row): row.value for row in evaluation.metrics_of(others, evaluation.EvalConfig(evaluations=("perturbations",)), True)}
     reader._records = lambda _: {record["set"]: record for record in others}
     for metric, value in rates.items():
         assert reader({**evaluated, "card": {**evaluated["card"], "flips": {}}}, metric)[1].mean() == pytest.approx(value), metric
@@ -129,3 +129,9 @@ def test_evaluations_with_digests_follow_the_schema(measured, tmp_path):
     flips = next(r for r in evaluation.read_records(str(tmp_path / "xe" / "measured.jsonl")) if r["set"] == "flips/gaussian_noise")
     flip_counts = evaluation.recording.decoded(flips["flips"], np.uint16)
     assert flip_counts.sum() == pytest.approx(flips["flip_probability"] * 60 * (flips["frames"] - 1)) and flip_counts.any()
+
+
+def test_a_mean_without_its_part_of_the_card_has_no_values(measured, tmp_path):
+    evaluated = measured("xe", 0.45)
+    assert "corruptions_bar" not in evaluated["card"]
+    assert evaluation.PerImage(lambda _: str(tmp_path / "xe"))(evaluated, "corruptions_bar/mean") is None

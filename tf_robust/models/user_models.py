@@ -13,6 +13,7 @@ import tensorflow as tf
 from tf_robust.models import heads
 from tf_robust.models.heads import output_dtype
 from tf_robust.models.observed import Observed, calls_of, inner_layers
+from tf_robust.models.outputs import are_probabilities
 
 _FROM_LOGITS = {"linear": True, "softmax": False, "sigmoid": False}  # by the activation of the output
 SMALL_SPAN = 0.05  # of images after a layer that normalizes them: those of an eight-bit range, divided by 255 twice, span 0.004
@@ -246,7 +247,7 @@ def _like_probabilities(outputs, one_output):
     """Whether outputs may be probabilities: numbers from 0 to 1 that, of more than one class, sum to 1."""
     (outputs,) = tf.nest.flatten(outputs)
     values = keras.ops.convert_to_numpy(outputs).astype(np.float64)
-    return bool(((values >= 0) & (values <= 1)).all() and (one_output or np.allclose(values.sum(axis=-1), 1, atol=1e-2)))
+    return bool(((values >= 0) & (values <= 1)).all()) if one_output else are_probabilities(values)
 
 
 def is_graph(model: keras.Model) -> bool:
