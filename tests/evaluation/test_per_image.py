@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tf_robust import corruptions, evaluation, metrics
-from tf_robust.evaluation import recording
+from tf_robust.evaluation import values
 from tf_robust.report import comparison
 from tf_robust.utils.files import write_json
 
@@ -63,12 +63,12 @@ def measured(source, tmp_path, monkeypatch):
 def test_few_images_have_no_interval_of_the_rms_calibration_error(measured, tmp_path, monkeypatch):
     reader, evaluated = evaluation.PerImage(lambda _: str(tmp_path / "xe")), measured("xe", 0.45)
     assert reader(evaluated, "calibration/rms") is None and reader(evaluated, "calibration/ece")
-    monkeypatch.setattr(recording, "MIN_FOR_RMS", 60)
+    monkeypatch.setattr(values, "MIN_FOR_RMS", 60)
     assert reader(evaluated, "calibration/rms")
 
 
 def test_means_of_per_image_values_equal_the_metrics(measured, tmp_path, monkeypatch):
-    monkeypatch.setattr(recording, "MIN_FOR_RMS", 60)
+    monkeypatch.setattr(values, "MIN_FOR_RMS", 60)
     evaluated = measured("xe", 0.45)
     reader = evaluation.PerImage(lambda _: str(tmp_path / "xe"))
     kinds = {}
@@ -127,7 +127,7 @@ def test_evaluations_with_digests_follow_the_schema(measured, tmp_path):
     write_json(path, measured("xe", 0.45))
     assert evaluation.read_evaluation(path)["model_digest"] == "digest 0.45"
     flips = next(r for r in evaluation.read_records(str(tmp_path / "xe" / "measured.jsonl")) if r["set"] == "flips/gaussian_noise")
-    flip_counts = evaluation.recording.decoded(flips["flips"], np.uint16)
+    flip_counts = values.decoded(flips["flips"], np.uint16)
     assert flip_counts.sum() == pytest.approx(flips["flip_probability"] * 60 * (flips["frames"] - 1)) and flip_counts.any()
 
 
