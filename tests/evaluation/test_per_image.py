@@ -93,10 +93,10 @@ def test_means_of_per_image_values_equal_the_metrics(measured, tmp_path, monkeyp
         if r["set"] == "flips/gaussian_noise"
     ]
     rates = {str(row): row.value for row in evaluation.metrics_of(others, evaluation.EvalConfig(evaluations=("perturbations",)), True)}
-    reader._records = lambda _: {record["set"]: record for record in others}
-    for metric, value in rates.items():
-        assert reader({**evaluated, "card": {**evaluated["card"], "flips": {}}}, metric)[1].mean() == pytest.approx(value), metric
-    del reader._records
+    with monkeypatch.context() as patched:
+        patched.setattr(values, "own_records", lambda *_: {record["set"]: record for record in others})
+        for metric, value in rates.items():
+            assert reader({**evaluated, "card": {**evaluated["card"], "flips": {}}}, metric)[1].mean() == pytest.approx(value), metric
     labelled = {**evaluated, "rows": []}
     assert reader(labelled, "label_fraction_0.1/clean")[1].tolist() == reader(evaluated, "clean")[1].tolist()
     for change in ({"model_digest": "another"}, {"card": None}, {"interface": {}}):

@@ -324,8 +324,7 @@ def parse_threat(text: str) -> tuple[str, float]:
     return name, number
 
 
-def _number(text):
-    """The value of a number or fraction; None for other text."""
+def _number(text):  # None if it is neither a number nor a fraction
     try:
         return float(fractions.Fraction(text))
     except (ValueError, ZeroDivisionError):

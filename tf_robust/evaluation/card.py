@@ -31,20 +31,9 @@ def card_of(
     validation: Source | None = None,
     open_sets: OpenSets = OpenSets(),
 ) -> dict[str, dict]:
-    """Returns the card of an evaluation, for JSON.
+    """Returns the card of an evaluation, for JSON. Arguments as in `evaluate`; `imagenet`: AlexNet's probabilities normalize flip rates.
 
-    Args:
-        source: evaluated images.
-        eval_config: what is measured, and how.
-        training_source: images from which NUN computes its standard deviations; may be None without noise.
-        imagenet: AlexNet's flip probabilities normalize flip rates.
-        shifts: shifted data sets.
-        surrogate: the model from which attacks are transferred; None: there are none.
-        validation: images that confidences are fitted on; None: there are none.
-        open_sets: data sets of other classes.
-
-    Returns:
-        {family: {field: value}}; `data` applies to all metrics, the others (`noise`, `corruptions`, `flips`, ...) to their families.
+    It is {family: {field: value}}; `data` applies to all metrics, the others (`noise`, `corruptions`, `flips`, ...) to their families.
     """
     card: dict[str, dict] = {
         "data": {
@@ -133,7 +122,6 @@ def adaptation_part(source: Source, eval_config: EvalConfig) -> dict:
 
 
 def _attack_parts(eval_config, attacked, surrogate):
-    """The parts of robust accuracies, FGSM and the checks of the attacks."""
     pgd = {"attack": "pgd", "seed": SEED, "steps": adversarial.PGD_STEPS}
     queries = {"queries": eval_config.attack_queries, **attacked}
     robust = {
@@ -220,6 +208,8 @@ def part_of(card: Card, metric: str) -> Mapping | None:
     Those of `nun` include its floor, those of means over corruptions their severities.
     """
     name = parse_metric(metric)
+    if name.is_clean:
+        return None
     part = name.card_family
     fields = card.get(part)
     if not fields:

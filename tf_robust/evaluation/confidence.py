@@ -148,17 +148,11 @@ def groups(records: Sequence[dict]) -> dict[str, list[dict]]:
 
 @dataclasses.dataclass(frozen=True)
 class OpenSets:
-    """Data sets of other classes, and what scores of them need.
+    """Data sets of other classes, and what scores of them need."""
 
-    Attributes:
-        sources: {name in metrics: images}; their labels are not used.
-        model: has an output `embedding`; None: there are no scores by nearest neighbors.
-        known: training images for nearest neighbors; None: there are none.
-    """
-
-    sources: dict[str, Source] = dataclasses.field(default_factory=dict)
-    model: Classifier | None = None
-    known: Source | None = None
+    sources: dict[str, Source] = dataclasses.field(default_factory=dict)  # {name in metrics: images}; their labels are not used
+    model: Classifier | None = None  # has an output `embedding`; None: there are no scores by nearest neighbors
+    known: Source | None = None  # training images for nearest neighbors; None: there are none
 
     def card(self) -> dict:
         """Returns what the metrics depend on, for JSON."""

@@ -82,42 +82,23 @@ class Option(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """A metric, or all metrics whose names have one pattern. Title and text may have the fields of the pattern in braces.
+    """A metric, or all metrics whose names have one pattern. Title and text may have the fields of the pattern in braces."""
 
-    Attributes:
-        pattern: name in `evaluation.json`; its part before the first slash is the family.
-        title: long name, such as "Uniform noise (UN)".
-        text: definition in one line; for an accuracy "Accuracy on IMAGES" or "Accuracy on IMAGES: details".
-        unit: of the values.
-        direction: which values are better, "higher" or "lower"; empty for a number that was fitted on validation images.
-        evaluations: of which one is needed; empty: none.
-        options: further options that are needed.
-        headline: whether reports show it first, and others of its family without this mark later.
-        detail: whether it is about one corruption, perturbation, class, group, score or check, and not a mean or a count.
-        change: what was applied to the images: corruptions, perturbations, noise, attacks, shifts, Gaussian noise; or nothing.
-        card: part of the evaluation card that it depends on besides `data`; empty: the one of its family.
-        record_field: field of the record of every set of images that has the value; empty: it is computed from several fields.
-        compute: with `record_field`, function (confidences [N], correct [N]) -> value; None: the mean of the field of `ImageResults`.
-        per_image: with `record_field`, the values of the images whose mean is the metric: another field, or a function
-            (confidences [N], correct [N]) -> [N]; None: there are none.
-        section: heading in lists of metrics.
-    """
-
-    pattern: str
-    title: str
-    text: str
-    unit: str = FRACTION
-    direction: typing.Literal["higher", "lower", ""] = "higher"
-    evaluations: tuple[str, ...] = ()
-    options: tuple[Option, ...] = ()
-    headline: bool = False
-    detail: bool = False
-    change: str = ""
-    card: str = ""
-    record_field: str = ""
-    compute: Callable | None = None
-    per_image: str | Callable | None = None
-    section: str = "Other"
+    pattern: str  # name in `evaluation.json`; its part before the first slash is the family
+    title: str  # long name, such as "Uniform noise (UN)"
+    text: str  # definition in one line; for an accuracy "Accuracy on IMAGES" or "Accuracy on IMAGES: details"
+    unit: str = FRACTION  # of the values
+    direction: typing.Literal["higher", "lower", ""] = "higher"  # is better; empty for a number that was fitted on validation images
+    evaluations: tuple[str, ...] = ()  # one of them is needed; empty: none
+    options: tuple[Option, ...] = ()  # further options that are needed
+    headline: bool = False  # whether reports show it first, and others of its family without this mark later
+    detail: bool = False  # whether it is about one corruption, perturbation, class, group, score or check, and not a mean or a count
+    change: str = ""  # applied to the images: corruptions, perturbations, noise, attacks, shifts, Gaussian noise; or nothing
+    card: str = ""  # part of the evaluation card that it depends on besides `data`; empty: the one of its family
+    record_field: str = ""  # field of the record of every set of images that has the value; empty: it is computed from several fields
+    compute: Callable | None = None  # of `record_field`: (confidences [N], correct [N]) -> value; None: mean of the field of `ImageResults`
+    per_image: str | Callable | None = None  # values of `record_field` for each image: another field, or (confidences, correct) -> [N]
+    section: str = "Other"  # heading in lists of metrics
 
     @property
     def family(self) -> str:

@@ -27,29 +27,19 @@ _OTHER_NAMES = ("accuracy", "acc", "clean_accuracy", "accuracy/clean", "test_acc
 class MetricValue:
     """One metric of a model: `corruptions/fog/3` has family "corruptions", name "fog" and severity 3.
 
-    Attributes:
-        family: kind of metric: clean, bal, un, nun, corruptions, corruptions_bar, flips, robust, fgsm, checks, distance, attack_curves,
-            calibration, ...
-        name: the member of the family: a corruption, a mean over several, an attack's norm and radius, ...; may be empty.
-        severity: 1 to 5 for one severity of a corruption, else None.
-        value: a fraction, except for utilities and distances.
-        count: number of images.
-        low: lower end of the 95 % interval over images (Wilson's for an accuracy, normal for a mean of accuracies over sets of the
-            same images), or None.
-        high: upper end.
-        label_fraction: fraction of the labels that the model was trained with, as text; empty for all of them.
-        adapted: whether the model was adapted to the test batches.
+    `low` and `high` are the ends of the 95 % interval over images: Wilson's for an accuracy, normal for a mean of accuracies over sets of
+    the same images.
     """
 
-    family: str
-    name: str = ""
-    severity: int | None = None
-    value: float | None = None
-    count: int = 0
+    family: str  # kind of metric: clean, bal, un, nun, corruptions, flips, robust, checks, calibration, ...
+    name: str = ""  # the member of the family: a corruption, a mean over several, an attack's norm and radius, ...
+    severity: int | None = None  # 1 to 5 for one severity of a corruption
+    value: float | None = None  # a fraction, except for utilities and distances
+    count: int = 0  # of images
     low: float | None = None
     high: float | None = None
-    label_fraction: str = ""
-    adapted: bool = False
+    label_fraction: str = ""  # of the labels that the model was trained with, as text; empty: all of them
+    adapted: bool = False  # to the test batches
 
     def __str__(self) -> str:
         severity = "" if self.severity is None else str(self.severity)
@@ -179,14 +169,9 @@ def check_requirements(
 
 
 def check_metrics(names: Iterable[str], eval_config: EvalConfig, flag: str, label_fraction: float = 1.0, deployed: bool = False) -> None:
-    """Checks, before an evaluation, that it gives metrics; those that the data or the model may have, such as that of a class, pass.
+    """Checks, before an evaluation, that it gives the metrics of a flag; those that the data or the model may have pass.
 
-    Args:
-        names: of the metrics.
-        eval_config: what is measured.
-        flag: that names the metrics, for messages.
-        label_fraction: fraction of the labels that the model was trained with.
-        deployed: size and latency of a file are measured too.
+    `label_fraction`: of the labels that the model was trained with. `deployed`: size and latency of a file are measured too.
     """
     for metric in names:
         if metric in _OTHER_NAMES:

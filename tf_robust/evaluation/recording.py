@@ -88,18 +88,9 @@ def records(
     """Returns the record of every set, in order. Records that an earlier, equal evaluation left in `path` are not computed again.
 
     Processes that are given the same path share the work: each computes sets that no other process has locked, until all are complete.
-
-    Args:
-        predict: float32 [N, H, W, C] in [0, 1] -> logits [N, C].
-        sets: the evaluation sets.
-        path: file to which records are appended, one per line; None: they are not written.
-        depends: name of a set -> what its record depends on, for JSON; records with other dependencies are ignored.
-        log: called with a line of progress after each set.
-        per_image: evaluate in shards those sets that can be divided, and write the results of each image next to `path`.
-
-    Raises:
-        ValueError: images that are not finite or not in [0, 1], logits of the wrong shape or not finite, labels without a column in
-            the logits, an empty set.
+    Arguments as in `evaluate`; `per_image`: evaluate in shards those sets that can be divided, and write the results of each image next to
+    `path`. ValueError: images that are not finite or not in [0, 1], logits of the wrong shape or not finite, labels without a column in the
+    logits, an empty set.
     """
     if per_image and not path:
         raise ValueError("Expected a path of the records with per_image=True. Received: None. Try: evaluate(..., path=PATH)")
@@ -126,7 +117,7 @@ def records(
                 read_again()
                 if not locked or one.name in complete:  # another process computes it, or has done so
                     continue
-                parts = _Parts(f"{path}.parts", locks, one.name, keys[one.name]) if path else {}
+                parts = _Parts(f"{path}.parts", locks, one.name, keys[one.name]) if path and one.score else {}
                 one = dataclasses.replace(one, parts=parts)
                 record = shards.record() if shards else (one.score or score_set)(masked(predict, one.class_mask), one)
                 if record is None:
@@ -273,13 +264,7 @@ def _shard_key(schema):
 
 
 class Shards:
-    """The shards of a set, whose record is that of accuracies.
-
-    Args:
-        evaluation_set: one with `part_batches`.
-        folder: of its Parquet files.
-        depends: digest of what the results depend on; files with another are replaced.
-    """
+    """The shards of a set with `part_batches`, as Parquet files in a folder; files with other dependencies, a digest, are replaced."""
 
     def __init__(self, evaluation_set: EvaluationSet, folder: str, depends: str):
         self._arrow, self._set, self._folder, self._complete = _pyarrow(), evaluation_set, folder, set[int]()

@@ -39,30 +39,19 @@ _INFORMATIVE = 5  # digits 0 to 4 in the center, for which a corner digit decide
 class EvaluationSet:
     """Images to evaluate a model on.
 
-    Attributes:
-        name: `clean`, `bal`, `shift/NAME`, `un`, `nun`, `nun/floor_0.1`, `corruptions/NAME/SEVERITY`, `flips/NAME`,
-            `bal/rare`, `utility`, `robust/NORM_RADIUS`, `robust/pgd/NORM_RADIUS`, `robust/transfer/NORM_RADIUS`, `fgsm/NORM_RADIUS`,
-            `checks/NORM`, `distance/ATTACK_NORM`, `certified`, `smoothed/clean`, `smoothed/pgd/l2_RADIUS`, `confidence`, `ood` or
-            `ood/NAME`.
-        batches: returns a Dataset of (float32 [B, H, W, C] in [0, 1], int64 [B]); for flips [B, frames, H, W, C]. Called only when the
-            images are needed: a set that was measured before costs nothing.
-        score: computes the record of a model on this set, a dictionary for JSON; None: `score_set`.
-        class_mask: the columns of the model's output that count; None: all.
-        parts: results of parts of a long evaluation, text by name, which are written as soon as they are set: an interrupted evaluation
-            finds there what it set before.
-        source: of the images, in the order of the set; None: the set cannot be evaluated in shards.
-        part_batches: (first, last) -> as `batches`, for the images `first`..`last` - 1, without reading the others; None as for `source`.
-        origin: returns the source that has the positions and paths of the images; None: `source`.
+    `batches` returns a Dataset of (float32 [B, H, W, C] in [0, 1], int64 [B]); for flips [B, frames, H, W, C]. It is called only when the
+    images are needed: a set that was measured before costs nothing. In `parts` a long evaluation writes results, text by name, as soon as
+    it has them, and finds those of an interrupted one.
     """
 
-    name: str
+    name: str  # of the metric whose images these are, such as `corruptions/fog/3`, or `utility`, `certified`, `confidence`, `ood`
     batches: Callable[[], tf.data.Dataset]
-    score: ScoreSet | None = None
-    class_mask: Sequence[int] | None = None
+    score: ScoreSet | None = None  # computes the record of a model on this set, a dictionary for JSON; None: `score_set`
+    class_mask: Sequence[int] | None = None  # the columns of the model's output that count; None: all
     parts: MutableMapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
-    source: Source | None = None
-    part_batches: Callable[[int, int], tf.data.Dataset] | None = None
-    origin: Callable[[], Source] | None = None
+    source: Source | None = None  # of the images, in the order of the set; None: the set cannot be evaluated in shards
+    part_batches: Callable[[int, int], tf.data.Dataset] | None = None  # (first, last) -> as `batches`, without reading other images
+    origin: Callable[[], Source] | None = None  # returns the source that has the positions and paths of the images; None: `source`
 
 
 ScoreSet = Callable[[Predict, EvaluationSet], dict]
@@ -83,7 +72,7 @@ def read_batches(evaluation_set: EvaluationSet, size: int = 0) -> Iterator[tuple
 
 
 def clean_batches(source: Source) -> tf.data.Dataset:
-    """Returns batches of all images of a source: (float32 [B, H, W, C] in [0, 1], int64 [B])."""
+    """Returns the batches of all images of a source, as `EvaluationSet.batches`."""
     return data.evaluation_batches(source, batch_size_of(source.image_shape))
 
 
@@ -262,10 +251,8 @@ def score_utility(predict: Predict, evaluation_set: EvaluationSet) -> dict:
 
 
 def utility_ratios(record: dict) -> dict[str, float]:
-    """Returns the mean utility of the corners divided by that of the center, of a record of `score_utility`.
-
-    {"corner_informative": for digits 0-4, "corner_uninformative": for digits 5-9}, without those that have no images or no utility.
-    """
+    """Returns the mean utility of the corners divided by the one of the center, of a record of `score_utility`, for digits 0-4
+    (`corner_informative`) and 5-9 (`corner_uninformative`); without those that have no images or no utility."""
     values = {}
     for name, digits in (("corner_informative", slice(_INFORMATIVE)), ("corner_uninformative", slice(_INFORMATIVE, _DIGITS))):
         corner, center = ([value for value in record[part][digits] if value is not None] for part in ("corner", "center"))

@@ -34,8 +34,9 @@ _cached_stds: dict[tuple, np.ndarray] = {}  # by the fingerprint of the training
 
 def check(source: Source, eval_config: EvalConfig) -> None:
     """Raises ValueError for unknown attacks, and unless the evaluations `utility` and `slices` are possible on the images of a source."""
-    for name in eval_config.attack if "adversarial" in eval_config.evaluations else ():
-        adversarial.check_attack(name)
+    if "adversarial" in eval_config.evaluations:
+        for name in eval_config.attack:
+            adversarial.check_attack(name)
     if "utility" in eval_config.evaluations and (source.num_classes != 15 or not source.name.startswith("synthetic_")):
         raise ValueError(
             f"Expected corner digits (data=synthetic_digits or synthetic_mnist) for the evaluation 'utility'. "
@@ -59,15 +60,7 @@ def evaluation_sets(
     shifts: Sequence[Shift] = (),
     surrogate: Predict | None = None,
 ) -> list[EvaluationSet]:
-    """Returns the evaluation sets of a configuration.
-
-    Args:
-        source: images to evaluate on.
-        training_source: images from which NUN computes its standard deviation per location; may be None without noise.
-        eval_config: names the evaluations.
-        data_dir: where TFDS keeps a corrupted set; None: its default.
-        shifts: shifted data sets, each a set of its own.
-        surrogate: differentiable model from which attacks are transferred; None: there are none.
+    """Returns the evaluation sets of a configuration. Arguments as in `evaluate`.
 
     Raises:
         FileNotFoundError: the corrupted set does not exist or has no corruption.
@@ -150,7 +143,6 @@ def _shifted_set(shift):
 
 
 def _select_classes(batches, classes):
-    """The images of some classes, in batches that may be smaller."""
 
     def select(images, labels):
         selected = tf.reduce_any(labels[:, None] == tf.constant(list(classes), labels.dtype), axis=1)
@@ -174,7 +166,6 @@ def _indexed(source, batches, transform, size=None):
 
 
 def _noisy_sets(source, training_source, eval_config, clean):
-    """The sets of the evaluations `noise` and `noise_floor`."""
     std = cache(partial(training_std, training_source))  # computed when the first noise set is opened
 
     def uniform(part, batches):
@@ -217,7 +208,6 @@ def floor_of(eval_config: EvalConfig, std: np.ndarray) -> float:
 
 
 def _corrupted_sets(source, eval_config, clean, data_dir):
-    """A set of each corruption and severity of the chosen families."""
     members = (eval_config.corruptions or metrics.MEANS["mean19"], metrics.BAR[eval_config.bar_set(source.image_shape)])
     sets: list[EvaluationSet] = []
     for family, chosen in zip(CORRUPTION_FAMILIES, members):
@@ -292,7 +282,6 @@ def _sets_from_disk(source, family, pairs, folder, data_dir):
 
 
 def _sequence_sets(source, eval_config):
-    """A set of each perturbation sequence."""
     constants, size = eval_config.constants(source.image_shape), max(1, batch_size_of(source.image_shape) // 16)
 
     def batches(name):
@@ -349,7 +338,6 @@ def _threats(source, eval_config, norms_of_attacks=None):
 
 
 def _curve_sets(source, eval_config):
-    """Sets for the sizes of the smallest perturbations that are misclassified."""
     curves = {text: parse_curve(text) for text in eval_config.curve_attacks}
     _threats(source, eval_config, {norm for _, norm in curves.values()})
     named = {f"distance/{text}": adversarial.CURVES[name](norm=norm, seed=SEED) for text, (name, norm) in curves.items()}
@@ -360,7 +348,6 @@ def _curve_sets(source, eval_config):
 
 
 def _smoothed_sets(source, eval_config):
-    """Sets for certified radii, and for the accuracy of the smoothed classifier without and with attacks."""
     radii = {f"smoothed/pgd/l2_{radius:g}": radius for radius in eval_config.certified_radii if radius and eval_config.smoothing_attack}
     for radius in radii.values():
         norms.check_radius(radius, norms.norm("l2"), source.image_shape)

@@ -6,9 +6,6 @@ evaluation set. Their arguments are the `positions` of the images in the data se
 numbers of noisy copies, and the copies per call of the model, `batch`.
 """
 
-import functools
-from collections.abc import Callable
-
 import numpy as np
 import tensorflow as tf
 
@@ -100,25 +97,7 @@ def score_smoothed(
     abstention. The votes of each few images are stored in the `parts` of the evaluation set, as in `score_certified`.
     """
     right: list[bool] = []
-    attack: Callable | None = None
-    for images, labels, place in read_batches(evaluation_set, _ATTACKED_IMAGES):
-        indices = positions[place]
-        part = str(indices[0])
-        if part not in evaluation_set.parts:
-            if radius:
-                attack = attack or smoothed_attack(predict, images.shape[1:], sigma, radius)
-                images = attack(images, labels, indices=indices).numpy()
-            counts = [
-                class_counts(predict, image, int(index), sigma, min(samples, MAX_VOTES), "votes", batch)
-                for image, index in zip(images, indices)
-            ]
-            evaluation_set.parts[part] = " ".join(str(votes.argmax()) for votes in counts)
-        right += [int(selected) == label for selected, label in zip(evaluation_set.parts[part].split(), labels)]
-    return accuracy_record(right)
-
-
-def smoothed_attack(predict: Predict, image_shape: tuple[int, ...], sigma: float, radius: float) -> Callable[..., tf.Tensor]:
-    """Returns PGD on a smoothed model: (images float32 [N, H, W, C] in [0, 1], labels, indices) -> attacked images."""
+    model: Predict | None = None
     attack = attacks.ProjectedGradientDescent(
         norm="l2",
         radius=radius,
@@ -128,7 +107,20 @@ def smoothed_attack(predict: Predict, image_shape: tuple[int, ...], sigma: float
         seed=SEED,
         batch_size=_ATTACKED_IMAGES,
     )
-    return functools.partial(attack, smoothed(predict, image_shape, sigma))
+    for images, labels, place in read_batches(evaluation_set, _ATTACKED_IMAGES):
+        indices = positions[place]
+        part = str(indices[0])
+        if part not in evaluation_set.parts:
+            if radius:
+                model = model or smoothed(predict, images.shape[1:], sigma)
+                images = attack(model, images, labels, indices=indices).numpy()
+            counts = [
+                class_counts(predict, image, int(index), sigma, min(samples, MAX_VOTES), "votes", batch)
+                for image, index in zip(images, indices)
+            ]
+            evaluation_set.parts[part] = " ".join(str(votes.argmax()) for votes in counts)
+        right += [int(selected) == label for selected, label in zip(evaluation_set.parts[part].split(), labels)]
+    return accuracy_record(right)
 
 
 def smoothed(predict: Predict, image_shape: tuple[int, ...], sigma: float, samples: int = PGD_SAMPLES) -> Predict:

@@ -71,8 +71,20 @@ def metrics_of(records: list[dict], eval_config: EvalConfig, imagenet: bool = Fa
     for _, record in by_kind.get("utility", []):
         values += [MetricValue("utility", name, value=value, count=record["count"]) for name, value in utility_ratios(record).items()]
     for _, record in by_kind.get("certified", []):
-        values += _certified_metrics(record, eval_config.certified_radii)
-    values += _distance_metrics(by_kind.get("distances", []), eval_config.attack_radii)
+        correct = {f"l2_{radius:g}": smoothing.certified_correct(record, radius).sum() for radius in eval_config.certified_radii}
+        values += [MetricValue("certified", name).with_accuracy(int(number), record["count"]) for name, number in correct.items()]
+        values.append(MetricValue("certified", "mean_radius", value=float(smoothing.radii_of(record).mean()), count=record["count"]))
+        values.append(MetricValue("certified", "abstained").with_accuracy(record["abstained"], record["count"]))
+    distances = by_kind.get("distances", [])
+    for threat in eval_config.attack_radii if distances else ():
+        norm, radius = parse_threat(threat)
+        if own := [record for name, record in distances if parse_curve(name.name)[1] == norm]:
+            at_radius = adversarial.correct_at(own, radius)
+            values.append(MetricValue("attack_curves", threat).with_accuracy(int(at_radius.sum()), len(at_radius)))
+    for name, record in distances:
+        median, low, high, count = adversarial.median_interval(record)
+        if np.isfinite(median):
+            values.append(name.with_value(median, count, low, high if np.isfinite(high) else None))
     checks = by_kind.get("checks", [])
     for name, record in checks:
         for attack, value in record["accuracies"].items():
@@ -121,7 +133,6 @@ def _members_of_flips(sequences):
 
 
 def _flip_metrics(sequences_and_records, sequences, imagenet):
-    """`flips/mean` and other means, one metric per perturbation."""
     probabilities = {name.name: record["flip_probability"] for name, record in sequences_and_records}
     members, values = _members_of_flips(sequences), {}
     ten = members["mean"]
@@ -134,34 +145,6 @@ def _flip_metrics(sequences_and_records, sequences, imagenet):
             values |= {f"rate/{name}": percent / 100 for name, percent in rate["rates"].items()}
     count = sequences_and_records[0][1]["count"]
     return [MetricValue("flips", name, value=value, count=count) for name, value in {**values, **probabilities}.items()]
-
-
-def _distance_metrics(distances, threats):
-    """Accuracies under all attacks that search for the smallest perturbation in the norm of a threat.
-
-    Then the median sizes of these perturbations, where at least half of the images have one.
-    """
-    values = []
-    for threat in threats if distances else ():
-        norm, radius = parse_threat(threat)
-        if own := [record for name, record in distances if parse_curve(name.name)[1] == norm]:
-            correct = adversarial.correct_at(own, radius)
-            values.append(MetricValue("attack_curves", threat).with_accuracy(int(correct.sum()), len(correct)))
-    for name, record in distances:
-        median, low, high, count = adversarial.median_interval(record)
-        if np.isfinite(median):
-            values.append(name.with_value(median, count, low, high if np.isfinite(high) else None))
-    return values
-
-
-def _certified_metrics(record, radii):
-    """Certified accuracies at some radii, the mean certified radius, and the fraction of images without a decision."""
-    correct = {f"l2_{radius:g}": int(smoothing.certified_correct(record, radius).sum()) for radius in radii}
-    return [
-        *(MetricValue("certified", name).with_accuracy(number, record["count"]) for name, number in correct.items()),
-        MetricValue("certified", "mean_radius", value=float(smoothing.radii_of(record).mean()), count=record["count"]),
-        MetricValue("certified", "abstained").with_accuracy(record["abstained"], record["count"]),
-    ]
 
 
 def slice_values(source: Source, correct: np.ndarray, column: str) -> list[MetricValue]:
@@ -260,10 +243,7 @@ class PerImage:
     """Reads the per-image results of evaluations.
 
     A record is used only if it has the model, interface, data and settings of the evaluation. Evaluations by older versions, which do
-    not name these, and folders without `measured.jsonl` have no per-image results.
-
-    Args:
-        folder_of: evaluation -> the folder of its `measured.jsonl`.
+    not name these, and folders without `measured.jsonl` have no per-image results. `folder_of` returns the folder of an evaluation.
     """
 
     def __init__(self, folder_of: Callable[[Mapping], str]):
@@ -271,16 +251,10 @@ class PerImage:
         self._own: dict[tuple[str, str], dict[str, dict]] = {}  # by path and evaluation
 
     def __call__(self, evaluation: Mapping, metric: str) -> tuple[str, np.ndarray] | None:
-        """Returns the values whose mean is a metric.
+        """Returns (digest of the images and their processing, values [N] whose mean is a metric), from the content of an `evaluation.json`.
 
-        Args:
-            evaluation: content of an `evaluation.json`.
-            metric: the name of one of its metrics.
-
-        Returns:
-            (digest of the images and their processing, array [N]: bool for an accuracy on one set, else float64), or None if the metric
-            is not a mean over images or its records are missing. The digest ends in `OTHER_ORDER` where the images are those of the
-            clean set in another order.
+        The values are bool for an accuracy on one set, else float64. None: it is not a mean over images, or its records are missing.
+        The digest ends in `OTHER_ORDER` where the images are those of the clean set in another order.
         """
         settings = evaluation.get("card")
         if not settings or "model_digest" not in evaluation:
@@ -293,9 +267,11 @@ class PerImage:
         if name.entry.metric.per_image:
             values = _clean_values(own, name)
         elif name.family == "certified":
-            values = _certified_values(own, name)
+            values = _certified_values(own, name.name)
         elif name.family == "attack_curves":
-            values = _minimum_norm_values(settings, own, name)
+            norm, radius = parse_threat(name.name)
+            sets = [f"distance/{attack}" for attack in settings["attack_curves"]["attacks"] if parse_curve(attack)[1] == norm]
+            values = adversarial.correct_at([own[one] for one in sets], radius) if {*sets} <= own.keys() else None
         else:
             weights = _weights(name, settings)
             values = _weighted_values(own, weights)
@@ -317,20 +293,13 @@ def _clean_values(own, name):
 
 
 def _certified_values(own, name):
-    """The values of a metric of the certified radii."""
+    """The values of a metric `certified/NAME`."""
     if "certified" not in own:
         return None
-    if name.name == "mean_radius":
+    if name == "mean_radius":
         return smoothing.radii_of(own["certified"])
-    norm, _, radius = name.name.partition("_")
+    norm, _, radius = name.partition("_")
     return smoothing.certified_correct(own["certified"], float(radius)) if norm == "l2" else None
-
-
-def _minimum_norm_values(settings, own, name):
-    """The values of an accuracy under the attacks that search for the smallest perturbation."""
-    norm, radius = parse_threat(name.name)
-    names = [f"distance/{attack}" for attack in settings["attack_curves"]["attacks"] if parse_curve(attack)[1] == norm]
-    return adversarial.correct_at([own[one] for one in names], radius) if {*names} <= own.keys() else None
 
 
 def _weighted_values(own, weights):
