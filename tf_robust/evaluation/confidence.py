@@ -17,17 +17,9 @@ from tf_robust import data, metrics
 from tf_robust.configs.evaluation import EvalConfig
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_subset
+from tf_robust.evaluation import scoring
 from tf_robust.evaluation.metric_value import parse_metric
-from tf_robust.evaluation.scoring import (
-    EvaluationSet,
-    batch_size_of,
-    clean_batches,
-    collect,
-    correctness,
-    masked_logits,
-    read_batches,
-    score_set,
-)
+from tf_robust.evaluation.scoring import EvaluationSet
 from tf_robust.ops import philox
 from tf_robust.saved_models.loading import Classifier
 from tf_robust.utils.files import decoded, encoded
@@ -43,7 +35,7 @@ BASELINE_SCORE = "max_softmax"  # the score of `ood/NAME/auroc`
 def validation_set(source: Source, eval_config: EvalConfig) -> EvaluationSet:
     """Returns the validation images, whose record has what was fitted on them."""
     score = functools.partial(_fit, eval_config=eval_config, positions=source.positions)
-    return EvaluationSet("confidence", lambda: clean_batches(source), score, source.class_mask)
+    return EvaluationSet("confidence", lambda: scoring.clean_batches(source), score, source.class_mask)
 
 
 def with_confidence(one: EvaluationSet, fitted: dict, eval_config: EvalConfig, positions: np.ndarray) -> EvaluationSet:
@@ -55,7 +47,7 @@ def with_confidence(one: EvaluationSet, fitted: dict, eval_config: EvalConfig, p
         return one
     keep = parse_metric(one.name).is_clean
     further = functools.partial(_score_confidence, fitted=fitted, eval_config=eval_config, positions=positions, keep=keep)
-    return dataclasses.replace(one, score=functools.partial(score_set, further=further))
+    return dataclasses.replace(one, score=functools.partial(scoring.score_set, further=further))
 
 
 def applies_to(name: str) -> bool:
@@ -66,7 +58,7 @@ def applies_to(name: str) -> bool:
 
 def _fit(predict, evaluation_set, eval_config, positions):
     """The record of validation images: scale and bias of the logits, threshold, quantile."""
-    logits, labels = collect(predict, evaluation_set)
+    logits, labels = scoring.collect(predict, evaluation_set)
     everything = np.arange(len(labels))
     halves = np.array_split(np.argsort(uniforms(everything, _HALVES), kind="stable"), 2)
     scaling = halves[0] if eval_config.abstain_accuracy or eval_config.conformal else everything
@@ -131,7 +123,7 @@ def bins(record: dict) -> np.ndarray:
 def outcomes(record: dict) -> tuple[np.ndarray, np.ndarray]:
     """Returns (confidences [N], correct [N]) of the clean set after scaling."""
     entry = record["confidence"]
-    return decoded(entry["confidences"], np.float32), correctness({**record, "which": entry["which"]})
+    return decoded(entry["confidences"], np.float32), scoring.correctness({**record, "which": entry["which"]})
 
 
 def groups(records: Sequence[dict]) -> dict[str, list[dict]]:
@@ -167,7 +159,7 @@ class OpenSets:
 
     def evaluation_sets(self, source: Source) -> list[EvaluationSet]:
         """Returns the set of the model's own classes, those of a source, `ood`, and the others, `ood/NAME`; none if there are no others."""
-        size, model = batch_size_of(source.image_shape), self.model if self.known else None
+        size, model = scoring.batch_size_of(source.image_shape), self.model if self.known else None
 
         @functools.cache
         def known_embeddings():
@@ -175,13 +167,13 @@ class OpenSets:
 
         def score(predict, evaluation_set):
             parts: list[dict] = []
-            for images, *_ in read_batches(evaluation_set):
+            for images, *_ in scoring.read_batches(evaluation_set):
                 if model is None:
                     parts.append(metrics.logit_scores(np.asarray(predict(images))))
                     continue
                 outputs = model.outputs(images)
                 neighbors = metrics.neighbor_scores(known_embeddings(), np.asarray(outputs["embedding"]), self.neighbors)
-                logits = masked_logits(outputs["logits"], evaluation_set.class_mask)
+                logits = scoring.masked_logits(outputs["logits"], evaluation_set.class_mask)
                 parts.append({**metrics.logit_scores(np.asarray(logits)), "knn": neighbors})
             scores = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
             encoded_scores = {name: encoded(one.astype(np.float32)) for name, one in scores.items()}

@@ -25,18 +25,9 @@ import pandas
 
 from tf_robust.attacks.attack import Predict
 from tf_robust.data.source import digest
-from tf_robust.evaluation import adversarial, card, smoothing
+from tf_robust.evaluation import adversarial, card, scoring, smoothing
 from tf_robust.evaluation.metric_value import parse_metric
-from tf_robust.evaluation.scoring import (
-    EvaluationSet,
-    ImageResults,
-    batch_size_of,
-    masked,
-    record_of,
-    results_of,
-    score_set,
-    utility_ratios,
-)
+from tf_robust.evaluation.scoring import EvaluationSet, ImageResults
 from tf_robust.utils.files import atomic_file, path_text
 from tf_robust.utils.locks import WorkdirLocked, file_lock
 
@@ -119,7 +110,7 @@ def records(
                     continue
                 parts = _Parts(f"{path}.parts", locks, one.name, keys[one.name]) if path and one.score else {}
                 one = dataclasses.replace(one, parts=parts)
-                record = shards.record() if shards else (one.score or score_set)(masked(predict, one.class_mask), one)
+                record = shards.record() if shards else (one.score or scoring.score_set)(scoring.masked(predict, one.class_mask), one)
                 if record is None:
                     continue
                 order = {"order": "other"} if one.origin and one.origin() is not one.source else {}  # than the clean set
@@ -177,7 +168,7 @@ def _summary(record):
     if kind == "flips":
         text = f"flips {record['flip_probability']:.4f}  {record['count']} sequences"
     elif kind == "checks":
-        text = "; ".join(record["failed"]) or "no sign of masked gradients"
+        text = "; ".join(record["failed"]) or "no sign of scoring.masked gradients"
     elif kind == "distances":
         text = f"median {np.median(adversarial.read_distances(record)):.4f}{count}"
     elif kind == "confidence":
@@ -188,7 +179,7 @@ def _summary(record):
     elif kind == "ood":
         text = f"{', '.join(record['scores'])}{count}"
     elif kind == "utility":
-        text = (", ".join(f"{name} {value:.3f}" for name, value in utility_ratios(record).items()) or "none") + count
+        text = (", ".join(f"{name} {value:.3f}" for name, value in scoring.utility_ratios(record).items()) or "none") + count
     else:
         text = f"{record['correct'] / record['count']:.4f}{count}"
     if kind == "certified":
@@ -269,7 +260,7 @@ class Shards:
     def __init__(self, evaluation_set: EvaluationSet, folder: str, depends: str):
         self._arrow, self._set, self._folder, self._complete = _pyarrow(), evaluation_set, folder, set[int]()
         assert evaluation_set.source is not None
-        batch, size = batch_size_of(evaluation_set.source.image_shape), len(evaluation_set.source)
+        batch, size = scoring.batch_size_of(evaluation_set.source.image_shape), len(evaluation_set.source)
         step = -(-SHARD_IMAGES // batch) * batch
         self._bounds = [(first, min(first + step, size)) for first in range(0, max(size, 1), step)]
         self._keys = [f"{depends} {bounds}" for bounds in self._bounds]
@@ -302,7 +293,7 @@ class Shards:
             with try_lock(f"{self._set.name} {self._keys[number]}") as locked:
                 if locked and not self._is_complete(number):
                     part = dataclasses.replace(self._set, batches=functools.partial(part_batches, first, last)) if count > 1 else self._set
-                    results = results_of(masked(predict, self._set.class_mask), part)
+                    results = scoring.results_of(scoring.masked(predict, self._set.class_mask), part)
                     self._write(number, first, results)
                     accuracy = np.mean(results.prediction == results.label)
                     log(f"  {self._set.name:32s} {accuracy:.4f}  {last - first} images, shard {number + 1} of {count}")
@@ -326,7 +317,7 @@ class Shards:
         columns = (self._arrow.concat_tables(tables)[name].to_numpy() for name in ImageResults._fields)
         for path in {*glob.glob(os.path.join(glob.escape(self._folder), "*"))} - {*self._paths}:
             os.remove(path)
-        return record_of(ImageResults(*columns), keep=parse_metric(self._set.name).is_clean)
+        return scoring.record_of(ImageResults(*columns), keep=parse_metric(self._set.name).is_clean)
 
     def check(self) -> None:
         """Raises ValueError if another process has replaced shards of this evaluation, as `record` does."""
