@@ -171,8 +171,9 @@ def match_model_and_data(classifier: Classifier, data: EvaluationData, split_cho
     if not data.num_classes:  # which the model shows only in its outputs
         data = dataclasses.replace(data, num_classes=int(known(evaluation.first_images(source, 1)[0]).shape[1]))
         source = with_label_set_of_card(known, data.evaluation_source())
-        if source.class_names != tuple(map(str, range(source.num_classes))):  # names that are numbers are those that occur
-            _check_classes(known, source, data.num_classes)
+        numbered = source.class_names == tuple(map(str, range(source.num_classes)))  # the classes that occur: there may be others
+        if not numbered and not source.has_columns_of(data.num_classes):
+            raise _other_classes(known, source, data.num_classes)
     note_classes(source, data.num_classes)
     return with_checked_inputs(known, source), data, source
 
@@ -204,8 +205,8 @@ def with_label_set_of_card(predict: Classifier, source: Source) -> Source:
 def check_model_suits(predict: Classifier, source: Source) -> None:
     """Checks that a model takes the images of a source and has its classes, in the order of its card; other class names are only noted."""
     predict.check_images_match(source.image_shape)
-    if predict.num_classes:
-        _check_classes(predict, source, predict.num_classes)
+    if predict.num_classes and not source.has_columns_of(predict.num_classes):
+        raise _other_classes(predict, source, predict.num_classes)
     names = predict.card.get("classes")  # cards of other programs may have any type
     if names and isinstance(names, list) and not source.label_columns and names != list(source.class_names):
         columns = {name: column for column, name in enumerate(names) if isinstance(name, str)}
@@ -223,15 +224,13 @@ def check_model_suits(predict: Classifier, source: Source) -> None:
         )
 
 
-def _check_classes(predict, source, num_classes):
-    if source.has_columns_of(num_classes):
-        return
+def _other_classes(predict, source, num_classes):
     of_one = ", as it has one output" if predict.has_one_output else ""
     in_folders, empty = data.kind_of(source.name).class_folders, ""
     if in_folders and not source.label_columns:
         absent = np.setdiff1d(np.arange(source.num_classes), source.complete.read_labels())
         empty = f"delete class folders without images, such as {source.class_names[absent[0]]!r}; " if absent.size else ""
-    raise ValueError(
+    return ValueError(
         f"Expected a model for the {source.num_classes} classes of {source.name}. Received: {predict.path} with "
         f"{num_classes} classes{of_one}. Try: {empty}{_CLASSES_OF_FOLDERS if in_folders else _CLASSES_OF_LABELS}"
     )

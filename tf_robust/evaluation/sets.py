@@ -12,7 +12,7 @@ import tensorflow as tf
 from tf_robust import attacks, corruptions, data, metrics
 from tf_robust.attacks import norms
 from tf_robust.attacks.attack import Predict
-from tf_robust.configs.evaluation import ATTACKS, NOISE_FLOORS, EvalConfig, parse_curve, parse_threat
+from tf_robust.configs.evaluation import ATTACKS, BALLS, NOISE_FLOORS, EvalConfig, parse_curve, parse_threat
 from tf_robust.corrupted_datasets import reader
 from tf_robust.data.pipeline import PARALLEL_CALLS
 from tf_robust.data.source import Source
@@ -79,16 +79,13 @@ def evaluation_sets(
     if "perturbations" in chosen:
         sets += _sequence_sets(source, eval_config)
     if "utility" in chosen:
-        sets += [
-            EvaluationSet("bal/rare", lambda: _select_classes(clean(), _RARE)),
-            EvaluationSet("utility", clean, scoring.score_utility),
-        ]
+        rare = EvaluationSet("bal/rare", lambda: _select_classes(clean(), _RARE))
+        sets += [rare, EvaluationSet("utility", clean, scoring.score_utility)]
     if "adversarial" in chosen:
         sets += _attacked_sets(few, eval_config, surrogate)
-    if "attack_curves" in chosen:
-        sets += _curve_sets(few, eval_config)
-    if "certified" in chosen:
-        sets += _smoothed_sets(few, eval_config)
+    curves = _curve_scores(few, eval_config) if "attack_curves" in chosen else {}
+    smoothed = _smoothed_scores(few, eval_config) if "certified" in chosen else {}
+    sets += [EvaluationSet(name, partial(clean_batches, few), score) for name, score in {**curves, **smoothed}.items()]
     first, sets = ([dataclasses.replace(one, class_mask=source.class_mask) for one in part] for part in (first, sets))
     shifted = [_shifted_set(shift) for shift in shifts]
     if eval_config.adaptation != "none":
@@ -238,19 +235,15 @@ def _corrupted_set(source, family, name, severity, eval_config, clean):
         if key not in _cached_sets:
             if sum(size for size, _ in _cached_sets.values()) + num_bytes > MAX_CACHE_BYTES:
                 _cached_sets.clear()
-            _cached_sets[key] = num_bytes, _corrupted_in_memory(source, batches, corrupt)
+            positions, size = tf.constant(source.positions), batch_size_of(source.image_shape)
+            with tf.device("CPU"):  # as in a Dataset; in memory, since building a graph takes longer
+                starts = itertools.count(0, size)
+                changed = [(corrupt(images, positions[start:][: len(images)]), labels) for start, (images, labels) in zip(starts, batches)]
+                parts = tuple(tf.concat(part, axis=0) for part in zip(*changed))
+                _cached_sets[key] = num_bytes, tf.data.Dataset.from_tensor_slices(parts).batch(size)
         return _cached_sets[key][1]
 
     return _changed_set(f"{family}/{name}/{severity}", source, clean, change)
-
-
-def _corrupted_in_memory(source, batches, corrupt):
-    """A small set that is corrupted in memory: building a graph takes longer. Arguments as in `_indexed`."""
-    positions, size = tf.constant(source.positions), batch_size_of(source.image_shape)
-    with tf.device("CPU"):  # as in a Dataset
-        changed = [(corrupt(images, positions[number * size :][: len(images)]), labels) for number, (images, labels) in enumerate(batches)]
-        images, labels = (tf.concat(parts, axis=0) for parts in zip(*changed))
-        return tf.data.Dataset.from_tensor_slices((images, labels)).batch(size)
 
 
 def _sets_from_disk(source, family, pairs, folder, data_dir):
@@ -297,7 +290,7 @@ def _sequence_sets(source, eval_config):
 
 def _attacked_sets(source, eval_config, surrogate):
     """Sets for robust accuracies, FGSM in linf, and the checks of the attacks at each norm's largest radius."""
-    threats = _threats(source, eval_config)
+    threats = _threats(source, eval_config, BALLS)
     named: dict[str, attacks.Attack] = {}
     for name, (text, threat) in itertools.product(eval_config.attack, threats.items()):
         attack = adversarial.accuracy_attack(name, *threat, eval_config.attack_queries)
@@ -317,37 +310,30 @@ def _attacked_sets(source, eval_config, surrogate):
         return sets
     count = adversarial.CHECKED
     few = stratified_subset(source, count) if source.random_access and len(source) > count else source
-    checked = {"positions": few.positions, "measured": eval_config.attack}
-    return sets + [
-        EvaluationSet(
-            f"checks/{norm}",
-            lambda: clean_batches(few).unbatch().take(count).batch(count),
-            partial(adversarial.score_checks, norm=norm, radius=radius, **checked),
-        )
-        for norm, radius in adversarial.largest_radii(threats).items()
-    ]
+    for norm, radius in adversarial.largest_radii(threats).items():
+        score = partial(adversarial.score_checks, norm=norm, radius=radius, positions=few.positions, measured=eval_config.attack)
+        sets.append(EvaluationSet(f"checks/{norm}", lambda: clean_batches(few).unbatch().take(count).batch(count), score))
+    return sets
 
 
-def _threats(source, eval_config, norms_of_attacks=None):
-    """{text: (norm, radius)} of the threats in some norms, None: all, whose radii are checked."""
-    threats = {text: parse_threat(text) for text in eval_config.attack_radii}
+def _threats(source, eval_config, norms_of_attacks):
+    """{text: (norm, radius)} of the threats in the norms of some attacks, whose radii are checked."""
+    threats = {text: threat for text in eval_config.attack_radii if (threat := parse_threat(text))[0] in norms_of_attacks}
     for norm, radius in threats.values():
-        if norms_of_attacks is None or norm in norms_of_attacks:
-            norms.check_radius(radius, norms.norm(norm), source.image_shape)
+        norms.check_radius(radius, norms.norm(norm), source.image_shape)
     return threats
 
 
-def _curve_sets(source, eval_config):
+def _curve_scores(source, eval_config):
+    """{name of a set: score} for the sizes of the smallest perturbations that are misclassified."""
     curves = {text: parse_curve(text) for text in eval_config.curve_attacks}
     _threats(source, eval_config, {norm for _, norm in curves.values()})
     named = {f"distance/{text}": adversarial.CURVES[name](norm=norm, seed=SEED) for text, (name, norm) in curves.items()}
-    return [
-        EvaluationSet(name, partial(clean_batches, source), partial(adversarial.score_distances, attack=attack, positions=source.positions))
-        for name, attack in named.items()
-    ]
+    return {name: partial(adversarial.score_distances, attack=attack, positions=source.positions) for name, attack in named.items()}
 
 
-def _smoothed_sets(source, eval_config):
+def _smoothed_scores(source, eval_config):
+    """{name of a set: score} for certified radii, and for the accuracy of the smoothed classifier without and with attacks."""
     radii = {f"smoothed/pgd/l2_{radius:g}": radius for radius in eval_config.certified_radii if radius and eval_config.smoothing_attack}
     for radius in radii.values():
         norms.check_radius(radius, norms.norm("l2"), source.image_shape)
@@ -357,8 +343,8 @@ def _smoothed_sets(source, eval_config):
         "samples": eval_config.smoothing_samples,
         "batch": batch_size_of(source.image_shape),
     }
-    scores = {"certified": partial(smoothing.score_certified, selection=eval_config.smoothing_selection, **options)}
-    scores |= {
+    certified = partial(smoothing.score_certified, selection=eval_config.smoothing_selection, **options)
+    smoothed = {
         name: partial(smoothing.score_smoothed, radius=radius, **options) for name, radius in {"smoothed/clean": 0.0, **radii}.items()
     }
-    return [EvaluationSet(name, partial(clean_batches, source), score) for name, score in scores.items()]
+    return {"certified": certified, **smoothed}
