@@ -24,6 +24,7 @@ EVALUATIONS = (
     "slices",
 )
 DEFAULT_EVALUATIONS = ("clean", "noise")
+CLEAN_EVALUATIONS = ("clean", "calibration", "slices")  # each predicts the clean images
 ATTACKS = {"autoattack": "robust/", "pgd": "robust/pgd/", "square": "robust/square/"}  # of robust accuracy; prefixes of their metrics
 BALLS = ("l2", "linf")  # norms of robust accuracy
 CURVES = {"pgd": BALLS, "plb": ("l0", "l1", "l2", "linf")}  # attacks of curves, and their norms
@@ -99,7 +100,7 @@ class EvalConfig:
         evaluation_split: split to evaluate on; choose settings on validation, never on test. all: the images of a data set without
             splits, which is the default for a model that was not trained on them.
         subset: number of images to evaluate on, a fixed stratified subset; 0: all.
-        corruptions: names of the corruptions; empty: the 19 of the common-corruption benchmark, without those of C-bar.
+        corruptions: names of the corruptions; empty: the 19 of the common-corruption benchmark, without C-bar's.
         severities: severities of the corruptions, 1 to 5; means over corruptions are over these.
         corruption_constants: published set of constants; auto: the one for the nearest image size.
         corruption_protocol: how corrupted images are stored before they are read: float (unchanged), cifar_c (256

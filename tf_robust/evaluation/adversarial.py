@@ -1,7 +1,7 @@
 """Evaluation by attacks: robust accuracy, distances to the nearest misclassified images, and checks of the attacks themselves.
 
 `score_attacked`, `score_members`, `score_distances` and `score_checks` compute the record of a model on an evaluation set. Their
-`positions`, int [N], are those of the images in the data set. Radii are on the [0, 1] pixel scale.
+`positions`, int [N], locate the images in the data set. Radii are on the [0, 1] pixel scale.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -63,7 +63,7 @@ def largest_radii(threats: Iterable[str]) -> dict[str, float]:
 
 
 def check_attack(name: str) -> None:
-    """Raises ValueError unless a name is that of an attack with the arguments norm and radius."""
+    """Raises ValueError unless a name belongs to an attack with the arguments norm and radius."""
     classes: dict[str, Any] = {**attacks.ATTACKS}
     known = [other for other, attack in classes.items() if {"norm", "radius"} <= signature(attack).parameters.keys()]
     if name not in known:
@@ -200,7 +200,7 @@ def model_warnings(predict: Predict, images: np.ndarray, labels: np.ndarray) -> 
     if correct.any():
         criterion = Criterion(tf.constant(labels[correct], tf.int64))
         margins, gradients, _ = loss_and_gradient(predict, tf.boolean_mask(images, correct), criterion.margin)
-        # a step along the gradient changes nothing beyond rounding, of which the gradient of a saturated softmax may consist
+        # a step along the gradient changes nothing beyond rounding; the gradient of a saturated softmax may be rounding alone
         moved = tf.clip_by_value(tf.boolean_mask(images, correct) + _STEP * tf.sign(gradients), 0.0, 1.0)
         changes = np.abs(criterion.margin(tf.convert_to_tensor(predict(moved))) - margins)
         if vanishing := int((changes <= _ROUNDING * np.abs(margins)).sum()):

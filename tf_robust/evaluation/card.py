@@ -152,7 +152,7 @@ def _attack_parts(eval_config, attacked, surrogate):
 
 
 def has_corruptions_of(card: Card, eval_config: EvalConfig) -> bool:
-    """Returns whether the corruptions in a card, if there are any, are those of an evaluation: its frost, or its corrupted set."""
+    """Returns whether a card has the corruptions of an evaluation, its frost or its corrupted set, or none."""
     if "corruptions" not in card:
         return True
     fields = _corruption_fields(eval_config, tuple(card["data"]["image_shape"]))
@@ -203,10 +203,7 @@ def dependencies(model: str | None, interface: Mapping | None, card: Card, name:
 
 
 def part_of(card: Card, metric: str) -> Mapping | None:
-    """Returns the fields of a card that a metric depends on besides `data`, or None.
-
-    Those of `nun` include its floor, those of means over corruptions their severities.
-    """
+    """Returns the fields of a card that a metric depends on besides `data`, also NUN's floor and the severities of means; or None."""
     name = parse_metric(metric)
     if name.is_clean:
         return None
@@ -220,7 +217,7 @@ def part_of(card: Card, metric: str) -> Mapping | None:
         return _open_set_fields(fields, name.name)
     if name.family == "nun" and not name.name:
         return {**fields, **card.get("nun", {})}
-    if "user_code" in fields:  # of all corruptions: keep that of those that the metric is about
+    if "user_code" in fields:  # of all corruptions: keep the code of those in the metric
         members = metrics.MEANS.get(name.name, (name.name,))
         code = {member: text for member, text in fields["user_code"].items() if member in members}
         fields = {field: value for field, value in fields.items() if field != "user_code"} | ({"user_code": code} if code else {})
@@ -232,7 +229,7 @@ def part_of(card: Card, metric: str) -> Mapping | None:
 
 
 def _open_set_fields(fields, name):
-    """The fields of a set NAME, or of a metric NAME/auroc or NAME/SCORE/auroc, of which nearest neighbors matter to knn alone."""
+    """The fields of a set NAME, or of a metric NAME/auroc or NAME/SCORE/auroc; nearest neighbors matter to knn alone."""
     *path, kind = name.split("/")
     is_metric = kind in ("auroc", "fpr95")
     neighbors = {} if is_metric and path[-1:] != ["knn"] else {field: fields[field] for field in fields if field != "sets"}

@@ -41,7 +41,7 @@ def validation_set(source: Source, eval_config: EvalConfig) -> EvaluationSet:
 def with_confidence(one: EvaluationSet, fitted: dict, eval_config: EvalConfig, positions: np.ndarray) -> EvaluationSet:
     """Returns an evaluation set whose record also has the metrics of fitted confidences; others than `applies_to` unchanged.
 
-    `fitted` is the record of `validation_set`; the positions, int [N], are those of the images in their data set.
+    `fitted` is the record of `validation_set`; the positions, int [N], locate the images in their data set.
     """
     if not applies_to(one.name):
         return one
@@ -158,7 +158,7 @@ class OpenSets:
         return max(1, round(NEIGHBORS * len(self.known))) if self.model and self.known else 0
 
     def evaluation_sets(self, source: Source) -> list[EvaluationSet]:
-        """Returns the set of the model's own classes, those of a source, `ood`, and the others, `ood/NAME`; none if there are no others."""
+        """Returns the set `ood` of the model's own classes, from a source, and the sets `ood/NAME`; none if there are no others."""
         size, model = scoring.batch_size_of(source.image_shape), self.model if self.known else None
 
         @functools.cache

@@ -68,7 +68,7 @@ class EvaluationData:
         return self.source(self.eval_config.evaluation_split, self.eval_config.subset)
 
     def _divided(self, split, subset=0):
-        """A part of data without splits, of which a fraction is held out."""
+        """A part of data without splits, with a fraction held out."""
         source = data.split_train_val_test(self.source(data.WHOLE, mapped=False), split, self.held_out)
         return self.map_labels(data.stratified_subset(source, subset) if 0 < subset < len(source) else source)
 
@@ -174,7 +174,7 @@ def print_default_split(given: EvaluationData, calibrated: Sequence[str] = ()) -
 def with_validation_of_card(card: Mapping[str, typing.Any], path: str, config: DataConfig) -> DataConfig:
     """Returns a configuration whose validation (and, of data without splits, test) images a model was not trained on, by its card.
 
-    A `validation_fraction` of 0 becomes that of the training, which is printed. Models of other data, without such a card, or of data with
+    A `validation_fraction` of 0 becomes the training's, which is printed. Models of other data, without such a card, or of data with
     a validation split of their own are not concerned. ValueError: the model at `path` was trained on some of these images.
     """
     held_out = fraction_not_trained_on(card, config.data)
@@ -188,7 +188,7 @@ def with_validation_of_card(card: Mapping[str, typing.Any], path: str, config: D
     check_unchanged(card, path, config)
     if config.validation_fraction > held_out:
         raise ValueError(
-            f"Expected validation_fraction <= {held_out:g}, that of the training of {path}, which was trained on the other "
+            f"Expected validation_fraction <= {held_out:g}, as in the training of {path}, which was trained on the other "
             f"images. Received: {config.validation_fraction:g}. Try: leave out validation_fraction"
         )
     if config.validation_fraction:
@@ -224,7 +224,7 @@ def trainings_on(card: Mapping[str, typing.Any], name: str) -> list[dict[str, ty
 
 
 def is_same_data(name: str, other: str) -> bool:
-    """Returns whether two names are those of one data set: of files, paths that end alike, if both exist with the same content."""
+    """Returns whether two names mean one data set: paths of files end alike and, if both exist, have the same content."""
     paths = [one.partition(":")[2] if data.kind_of(one).has_path else "" for one in (name, other)]
     if not all(paths):
         return not any(paths) and name.partition(":")[0] == other.partition(":")[0]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 
 from tf_robust import attacks, corruptions, metrics
-from tf_robust.configs.evaluation import ALL_SEVERITIES, NOISE_FLOORS, EvalConfig
+from tf_robust.configs.evaluation import ALL_SEVERITIES, CLEAN_EVALUATIONS, NOISE_FLOORS, EvalConfig
 from tf_robust.corruptions import severities
 
 FRACTION = "Fraction, 0 to 1"
@@ -71,7 +71,7 @@ _FIELDS = {
 class Option(typing.NamedTuple):
     """An option of an evaluation that metrics need.
 
-    `values` are texts of which one is needed, the best advice first, with the fields of the pattern in braces; or a function (values of the
+    `values` are texts; one is needed, the best advice is first, with the fields of the pattern in braces; or a function (values of the
     fields, EvalConfig) -> texts, none if the option is not needed. None: any value but the default, such as the example.
     """
 
@@ -141,7 +141,7 @@ class Match(typing.NamedTuple):
         return self.format(text.removeprefix(_ACCURACY).partition(": ")[0]) if text.startswith(_ACCURACY) else ""
 
     def needed(self, eval_config: EvalConfig) -> list[tuple[Option, tuple[str, ...] | None]]:
-        """Returns the options that the metric needs, each with the texts of which one is needed, as in `Option`."""
+        """Returns the options that the metric needs, each with the texts as in `Option`."""
         needed: list[tuple[Option, tuple[str, ...] | None]] = []
         for option in (Option("evaluations", self.metric.evaluations), *self.metric.options):
             if option.values is None:
@@ -201,8 +201,8 @@ def _check_radii(values, eval_config):
 
 def _fitted_evaluations(values, eval_config):
     if "group" not in values:  # a number that is fitted where there are images to apply it to
-        return () if eval_config.shifts else (*_CLEAN_SET, "corruptions")
-    return {"": _CLEAN_SET, "severity": ("corruptions",)}.get(values["group"].partition("_")[0], ())
+        return () if eval_config.shifts else (*CLEAN_EVALUATIONS, "corruptions")
+    return {"": CLEAN_EVALUATIONS, "severity": ("corruptions",)}.get(values["group"].partition("_")[0], ())
 
 
 def _of_group(option: str, prefix: str) -> Option:
@@ -210,7 +210,6 @@ def _of_group(option: str, prefix: str) -> Option:
     return Option(option, lambda values, _: [values["group"][len(prefix) : -1]] if values.get("group", "").startswith(prefix) else [])
 
 
-_CLEAN_SET = ("clean", "calibration", "slices")  # evaluations, each of which predicts the clean images
 _SEVERITY = Option("severities", ("{severity}",))
 _IMAGENET = Option("corruption_constants", ("imagenet", "auto"))  # AlexNet's errors may normalize; the data decide
 _ALEXNET = (_IMAGENET, *(Option("severities", (str(severity),)) for severity in ALL_SEVERITIES))
@@ -301,7 +300,7 @@ _SECTIONS: dict[str, tuple[Metric, ...]] = {  # {heading in lists: metrics}; a r
                    "lower", options=_ALEXNET, headline=True),
         _corrupted("corruptions/relative_mce", "Relative mean corruption error (relative mCE)",
                    "Increase of the error over that on clean images, divided by AlexNet's, mean over 15 corruptions", _RATIO, "lower",
-                   options=(*_ALEXNET, Option("evaluations", _CLEAN_SET))),
+                   options=(*_ALEXNET, Option("evaluations", CLEAN_EVALUATIONS))),
         _corruption("corruptions/{corruption}", "{corruption}", "Accuracy on images corrupted by {corruption}: mean over severities",
                     options=(_unless_chosen("fog"),)),
         _corruption("corruptions/{corruption}/{severity}", "{corruption}, severity {severity}",

@@ -347,7 +347,7 @@ def with_possible_attacks(eval_config: evaluation.EvalConfig, predict: Classifie
 def load_surrogate(model: Classifier | str | os.PathLike | keras.Model | Callable, source: Source, trust: bool = False) -> Classifier:
     """Returns a surrogate, a differentiable model on which attacks are computed that another model is then evaluated on.
 
-    Its interface is found, unless it is known: probabilities are recognized by their sums, the pixel scale is that of its card or the one
+    Its interface is found, unless it is known: probabilities are recognized by their sums, the pixel scale is in its card or the one
     with which it classifies most images correctly, and images are resized to its input size in front of it. `trust`: run the Python code
     in a Keras file.
     """

@@ -1,7 +1,7 @@
 """Records of evaluation sets: dictionaries for JSON from which all metrics are computed, one line each in a file.
 
 Every record is written as soon as it is computed, so an interrupted evaluation resumes where it stopped. Parts of long records, such
-as those of attacks, are written in the same way to another file, which is removed at the end.
+as of attacks, are written in the same way to another file, which is removed at the end.
 
 With `per_image` a set is evaluated in shards, with the results of each image as Parquet (extra `[parquet]`), for sets of any size. A shard
 has whole batches of the set, so that every image gets the result that it gets without shards, bit for bit. Each shard is one file,

@@ -1,6 +1,6 @@
 """Sets of images that a model is evaluated on, and records of its predictions: accuracy, flips of sequences, contextual utility.
 
-The contextual utility is that of the corners of FCL's corner digits (section 4.1 and Figure 4 of the FCL paper). A corner digit decides
+The contextual utility is measured in the corners of FCL's corner digits (section 4.1 and Figure 4 of the FCL paper). A corner digit decides
 the class for digits 0-4 in the center (classes 0-4 and 10-14), and is irrelevant for digits 5-9. A model that has learned this has utility
 in the corners of the former only.
 """
@@ -41,7 +41,7 @@ class EvaluationSet:
 
     `batches` returns a Dataset of (float32 [B, H, W, C] in [0, 1], int64 [B]); for flips [B, frames, H, W, C]. It is called only when the
     images are needed: a set that was measured before costs nothing. In `parts` a long evaluation writes results, text by name, as soon as
-    it has them, and finds those of an interrupted one.
+    it has them, and finds the results of an interrupted one.
     """
 
     name: str  # of the metric whose images these are, such as `corruptions/fog/3`, or `utility`, `certified`, `confidence`, `ood`

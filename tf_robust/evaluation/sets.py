@@ -12,7 +12,7 @@ import tensorflow as tf
 from tf_robust import attacks, corruptions, data, metrics
 from tf_robust.attacks import norms
 from tf_robust.attacks.attack import Predict
-from tf_robust.configs.evaluation import ATTACKS, BALLS, NOISE_FLOORS, EvalConfig, parse_curve, parse_threat
+from tf_robust.configs.evaluation import ATTACKS, BALLS, CLEAN_EVALUATIONS, NOISE_FLOORS, EvalConfig, parse_curve, parse_threat
 from tf_robust.corrupted_datasets import reader
 from tf_robust.data.pipeline import PARALLEL_CALLS
 from tf_robust.data.source import Source
@@ -24,7 +24,6 @@ from tf_robust.evaluation.scoring import SEED, EvaluationSet, batch_size_of, cle
 
 MAX_CACHED_BYTES = 8 * 2**20  # of a corrupted set; larger ones are computed again
 MAX_CACHE_BYTES = 512 * 2**20
-_CLEAN_SET = {"clean", "calibration", "slices"}  # evaluations of the clean images
 _RARE = range(10, 15)  # the rare classes of corner digits: a digit 0-4 in the center and one in a corner
 _STD_IMAGES = 50_000
 _STD_BATCH = 500
@@ -70,7 +69,7 @@ def evaluation_sets(
     chosen = {*eval_config.evaluations}
     clean = cache(partial(clean_batches, source))  # the same Dataset for all sets
     few = stratified_subset(source, eval_config.attack_subset) if 0 < eval_config.attack_subset < len(source) else source
-    first = [_changed_set(clean_name(source), source, clean)] if chosen & _CLEAN_SET else []
+    first = [_changed_set(clean_name(source), source, clean)] if chosen & {*CLEAN_EVALUATIONS} else []
     sets: list[EvaluationSet] = []
     if eval_config.needs_training_set:
         sets += _noisy_sets(source, training_source, eval_config, clean)

@@ -254,7 +254,7 @@ class PerImage:
         """Returns (digest of the images and their processing, values [N] whose mean is a metric), from the content of an `evaluation.json`.
 
         The values are bool for an accuracy on one set, else float64. None: it is not a mean over images, or its records are missing.
-        The digest ends in `OTHER_ORDER` where the images are those of the clean set in another order.
+        The digest ends in `OTHER_ORDER` where the images of the clean set are in another order.
         """
         settings = evaluation.get("card")
         if not settings or "model_digest" not in evaluation:
