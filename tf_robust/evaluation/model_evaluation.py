@@ -187,7 +187,7 @@ def with_output_check(predict: Classifier) -> Callable[[tf.Tensor], tf.Tensor]:
         note = "" if notes or not tf.executing_eagerly() else predict.check(logits)
         if note:
             notes.add(note)
-            print_note(note)
+            print(f"  Note: {note}", flush=True)  # for each model, also if the text is the same
         return logits
 
     return predict_and_check
@@ -198,7 +198,7 @@ def with_label_set_of_card(predict: Classifier, source: Source) -> Source:
     label_set = predict.card.get("label_set")
     if label_set != "imagenet" or source.label_set or source.label_columns or source.num_classes != IMAGENET_CLASSES:
         return source
-    print_note(f"label_set=imagenet, from the card of {predict.path}.")
+    print(f"  Note: label_set=imagenet, from the card of {predict.path}.", flush=True)
     return data.declared(source, label_set)
 
 
