@@ -184,7 +184,7 @@ def evaluated():
 
     from tests.corruptions import oracles
     from tf_robust import data, evaluation, metrics, models
-    from tf_robust.evaluation.evaluation_set import BATCH
+    from tf_robust.evaluation.scoring import BATCH
 
     sample_images = np.round(255 * oracles.sample_images(32, 32, 3, FLAGS.images)).astype(np.uint8)
     source = data.ArraySource.of("windows", "test", sample_images, np.arange(FLAGS.images) % 10, map(str, range(10)))

@@ -18,7 +18,7 @@ from tf_robust import api, data, evaluation, report
 from tf_robust.cli import main as cli
 from tf_robust.data.class_mask import classes_of, label_set_of
 from tf_robust.evaluation import EvalConfig
-from tf_robust.evaluation.model_checks import with_label_set_of_card
+from tf_robust.evaluation.model_evaluation import with_label_set_of_card
 from tf_robust.runs.config import run_config
 from tf_robust.runs.run import Run
 from tf_robust.utils.progress import print_note

@@ -25,7 +25,7 @@ from tf_robust.configs import DataConfig
 from tf_robust.data.kinds import data_of
 from tf_robust.evaluation import EvalConfig, adversarial, model_evaluation
 from tf_robust.evaluation.evaluation_data import EvaluationData, is_same_data
-from tf_robust.evaluation.model_checks import IMAGES_FOR_OUTPUTS, with_checked_batches, with_fitting_range
+from tf_robust.evaluation.model_evaluation import IMAGES_FOR_OUTPUTS, with_checked_batches, with_fitting_range
 from tf_robust.hardening import harden as hardening
 from tf_robust.hardening.config import EVALUATIONS as HARDENING_EVALUATIONS
 from tf_robust.hardening.config import HardenConfig
@@ -118,29 +118,27 @@ def evaluate(model: Model, data: Data | None = None, *, validation_data: Data | 
         ValueError: an argument that does not exist, or an invalid value; the model does not suit the images.
     """
     given, arguments = _data_of_card(model) if data is None else data, dict(arguments)
+    in_memory = {name: arguments[name] for name in ("shifts", "ood") if isinstance(arguments.get(name), Mapping)}
+    arguments |= {name: tuple(sets) for name, sets in in_memory.items()}
     surrogate = arguments.get("surrogate", "")
-    further = {name: arguments.pop(name) for name in ("shifts", "ood") if isinstance(arguments.get(name), Mapping)}
     if not isinstance(surrogate, (str, os.PathLike)):
-        arguments["surrogate"] = "the model in memory"
-    arguments |= {name: tuple(sets) for name, sets in further.items()}
+        in_memory["surrogate"], arguments["surrogate"] = surrogate, "the model in memory"
     predict, evaluation_data = _model_and_data(model, given, seed, arguments)
     if validation_data is not None and not evaluation_data.eval_config.needs_validation_set:
         raise ValueError("Expected calibrate, abstain_accuracy or conformal, which are fitted on validation_data. Received: none of them")
-    if not isinstance(surrogate, (str, os.PathLike)):
-        evaluation_data = dataclasses.replace(evaluation_data, surrogate=surrogate)
-    classes = _classes(evaluation_data, predict)
-
-    def named(sets, **options):
-        return {name: dataclasses.replace(_in_memory(images, evaluation_data, **options), name=name) for name, images in sets.items()}
-
-    evaluation_data = dataclasses.replace(
-        evaluation_data,
-        shift_images=named(further.get("shifts", {}), **classes),
-        ood_images=named(further.get("ood", {})),
-        validation_images=None if validation_data is None else _in_memory(validation_data, evaluation_data, **classes),
-    )
+    if in_memory or validation_data is not None:
+        classes = _classes(evaluation_data, predict)
+        shift_images = {name: _in_memory(images, evaluation_data, **classes) for name, images in in_memory.get("shifts", {}).items()}
+        ood_images = {name: _in_memory(images, evaluation_data) for name, images in in_memory.get("ood", {}).items()}
+        evaluation_data = dataclasses.replace(
+            evaluation_data,
+            surrogate=in_memory.get("surrogate"),
+            shift_images={name: dataclasses.replace(one, name=name) for name, one in shift_images.items()},
+            ood_images={name: dataclasses.replace(one, name=name) for name, one in ood_images.items()},
+            validation_images=None if validation_data is None else _in_memory(validation_data, evaluation_data, **classes),
+        )
     row, folder = _name_of(model, predict), tempfile.TemporaryDirectory()
-    done = model_evaluation.evaluate(
+    done = model_evaluation.evaluate_model(
         predict,
         evaluation_data,
         folder.name,

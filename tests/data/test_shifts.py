@@ -141,7 +141,7 @@ def evaluated(mock_data, name, shifted, answers, classes):
         first = tf.one_hot(tf.gather(answers, tf.cast(tf.round(images[:, 0, 0, 0] * 255), tf.int32)), classes)
         return first + tf.one_hot([5] * len(images), classes) / 2
 
-    result = evaluation.evaluate_records(predict, source, None, eval_config, shifts=described.shifts(source), log=lambda line: None)
+    result = evaluation.evaluate(predict, source, None, eval_config, shifts=described.shifts(source), log=lambda line: None)
     return {str(metric): (metric.value, metric.count) for metric in result.metrics}
 
 
@@ -178,7 +178,7 @@ def test_a_folder_of_new_conditions_is_a_shift(tmp_path):
     (shift,) = described.shifts(source)
     assert (shift.name, shift.columns, shift.class_mask) == ("night", (1,), None)
     (one,) = [one for one in evaluation.evaluation_sets(source, None, eval_config, shifts=[shift]) if one.name == "shift/night"]
-    assert [labels.numpy().tolist() for _, labels in one.open()] == [[1]]
+    assert [labels.numpy().tolist() for _, labels in one.batches()] == [[1]]
 
 
 def test_shifts_in_memory_have_no_splits():

@@ -9,7 +9,7 @@ import tf_robust as tfr
 from tf_robust import data, evaluation, report
 from tf_robust.evaluation import sets
 from tf_robust.evaluation.card import adaptation_part
-from tf_robust.evaluation.evaluation_set import adaptation_batches, order_for_adaptation
+from tf_robust.evaluation.sets import adaptation_batches, order_for_adaptation
 from tf_robust.saved_models import loading
 from tf_robust.saved_models.loading import with_batch_statistics
 
@@ -36,7 +36,7 @@ def test_sets_are_read_in_these_batches(labelled):
     images, labels = labelled
     batches = tf.data.Dataset.from_tensor_slices((images / np.float32(255), labels)).batch(7)
     one = sets.in_batches(evaluation.EvaluationSet("clean", lambda: batches), 61, 20)
-    parts = list(one.open())
+    parts = list(one.batches())
     assert [len(part) for part, _ in parts] == [21, 20, 20]
     np.testing.assert_array_equal(np.concatenate([part for _, part in parts]), labels)
 
@@ -103,8 +103,8 @@ def test_names_are_parsed_and_described():
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ({"evaluations": ("clean", "adversarial")}, "independent of other images. Received: adversarial"),
-        ({"evaluations": ("certified",)}, "Received: certified"),
+        ({"evaluations": ("clean", "adversarial")}, "Expected adaptation=none with evaluations=adversarial, which"),
+        ({"evaluations": ("certified",)}, "evaluations=certified"),
         ({"adaptation_batch_size": 1}, "adaptation_batch_size >= 2"),
     ],
 )

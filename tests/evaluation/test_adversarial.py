@@ -38,7 +38,7 @@ def source(linear):
 
 def evaluated(linear, source, **settings):
     eval_config = evaluation.EvalConfig(**{"attack_queries": 50, "attack_radii": RADII, **settings})
-    return {row.metric: row for row in evaluation.evaluate(linear, source, source, eval_config, log=lambda line: None)}
+    return {str(row): row for row in evaluation.evaluate(linear, source, source, eval_config, log=lambda line: None).metrics}
 
 
 def known_distances(linear, source, order):
@@ -152,7 +152,7 @@ def test_attacks_are_checked_on_images_of_all_classes(linear, source, monkeypatc
     by_class = source.subset(np.argsort(source.labels, kind="stable"))
     settings = evaluation.EvalConfig(evaluations=("adversarial",), attack=("pgd",), attack_radii=RADII[:1])
     checks = next(one for one in evaluation.evaluation_sets(by_class, None, settings) if one.name == "checks/l2")
-    labels = np.concatenate([labels for _, labels in checks.open().as_numpy_iterator()])
+    labels = np.concatenate([labels for _, labels in checks.batches().as_numpy_iterator()])
     shares = np.bincount(source.labels, minlength=3) / 60
     assert len(labels) == 12 and np.abs(np.bincount(labels, minlength=3) - 12 * shares).max() <= 1
 

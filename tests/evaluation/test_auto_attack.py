@@ -11,9 +11,8 @@ import tensorflow as tf
 from tests.attacks.oracles import SHAPE, Linear, sample_images
 from tf_robust import attacks, data, evaluation
 from tf_robust.evaluation import adversarial
-from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.recording import read_records, records
-from tf_robust.evaluation.scoring import correctness
+from tf_robust.evaluation.scoring import EvaluationSet, correctness
 
 RADIUS = 0.02
 POSITIONS = np.arange(100, 130)
@@ -47,7 +46,8 @@ def curved_set():
     def batches():
         return tf.data.Dataset.from_tensor_slices((images, labels)).batch(20)
 
-    return model, images, labels, EvaluationSet("robust/l2_0.1", batches, adversarial.accuracy_by_members(short_attack(), POSITIONS))
+    score = functools.partial(adversarial.score_members, attack=short_attack(), positions=POSITIONS)
+    return model, images, labels, EvaluationSet("robust/l2_0.1", batches, score)
 
 
 def test_it_counts_what_the_attack_leaves_and_what_each_member_leaves():
@@ -159,7 +159,7 @@ def test_warnings_are_logged_and_parts_are_lines_of_json(tmp_path):
     one = EvaluationSet(
         "robust/l2_0.1",
         lambda: tf.data.Dataset.from_tensors((images, labels)),
-        adversarial.accuracy_by_members(short_attack(), POSITIONS),
+        functools.partial(adversarial.score_members, attack=short_attack(), positions=POSITIONS),
     )
     path = tmp_path / "measured.jsonl"
     records(lambda x: tf.nn.softmax(model(x)), [one], str(path), log=lines.append)

@@ -28,7 +28,7 @@ def _source(count, seed, split="test"):
 
 def _evaluate(eval_config, validation=None, **options):
     validation = _source(600, 1, "validation") if validation is None else validation
-    return evaluation.evaluate_records(_logits, _source(500, 0), None, eval_config, log=lambda _: None, validation=validation, **options)
+    return evaluation.evaluate(_logits, _source(500, 0), None, eval_config, log=lambda _: None, validation=validation, **options)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_draws_depend_on_seed_index_and_purpose_alone():
 
 def test_nothing_is_measured_without_the_flags():
     done = _evaluate(evaluation.EvalConfig(("clean",)), validation=_source(20, 3))
-    without = evaluation.evaluate_records(_logits, _source(500, 0), None, evaluation.EvalConfig(("clean",)), log=lambda _: None)
+    without = evaluation.evaluate(_logits, _source(500, 0), None, evaluation.EvalConfig(("clean",)), log=lambda _: None)
     assert [str(one) for one in without.metrics] == ["clean", "clean/per_class"] and without.fitted is None
     assert {str(one) for one in done.metrics} == {"clean", "clean/per_class"}  # the fields of EvalConfig decide
 

@@ -41,7 +41,7 @@ def metrics_of(predict, sets, eval_config=EvalConfig(evaluations=("clean",))):
 
 def test_accuracy_has_a_wilson_interval():
     row, _ = metrics_of(always(1), [labelled_set([1, 1, 0, 2, 1, 0, 1, 1, 2, 0])])
-    assert (row.metric, row.value, row.count) == ("clean", 0.5, 10)
+    assert (str(row), row.value, row.count) == ("clean", 0.5, 10)
     z = scipy.stats.norm.ppf(0.975)
     center, half = (0.5 + z * z / 20) / (1 + z * z / 10), z * np.sqrt(0.025 + z * z / 400) / (1 + z * z / 10)
     np.testing.assert_allclose([row.low, row.high], [center - half, center + half], rtol=1e-9)
@@ -52,8 +52,8 @@ def test_accuracy_per_class_is_measured_for_classes_of_different_sizes():
     logits = np.random.RandomState(0).normal(size=(12, 3))
     _, row = metrics_of(lambda images: tf.gather(logits, tf.cast(tf.round(images[:, 0, 0, 0] * 100), tf.int32)), [labelled_set(labels)])
     expected = sklearn.metrics.balanced_accuracy_score(labels, logits.argmax(axis=1))
-    assert row.metric == "clean/per_class" and row.value == pytest.approx(expected) != np.mean(logits.argmax(axis=1) == labels)
-    assert [row.metric for row in metrics_of(always(1), [labelled_set([0, 1, 2, 2, 1, 0])])] == ["clean"]
+    assert str(row) == "clean/per_class" and row.value == pytest.approx(expected) != np.mean(logits.argmax(axis=1) == labels)
+    assert [str(row) for row in metrics_of(always(1), [labelled_set([0, 1, 2, 2, 1, 0])])] == ["clean"]
 
 
 def test_sets_do_not_depend_on_the_batch_size_and_noise_has_its_rate(source, monkeypatch):
@@ -64,13 +64,13 @@ def test_sets_do_not_depend_on_the_batch_size_and_noise_has_its_rate(source, mon
 
     def sample_images():
         return {
-            one.name: np.concatenate([x for x, _ in one.open().as_numpy_iterator()])
+            one.name: np.concatenate([x for x, _ in one.batches().as_numpy_iterator()])
             for one in evaluation.evaluation_sets(test, train, eval_config)
             if one.name in chosen
         }
 
     found = sample_images()
-    monkeypatch.setattr(evaluation.evaluation_set, "BATCH", 7)
+    monkeypatch.setattr(evaluation.scoring, "BATCH", 7)
     monkeypatch.setattr(evaluation.sets, "MAX_CACHED_BYTES", 0)  # computed again, by a graph
     for name, images in sample_images().items():
         assert_equal_levels(images, found[name])
@@ -92,7 +92,7 @@ def test_small_corrupted_sets_are_computed_once(source, monkeypatch):
     eval_config = EvalConfig(evaluations=("corruptions",), severities=(2,))
 
     def first(count, config=eval_config):
-        images, labels = zip(*evaluation.evaluation_sets(source(count, split="test"), None, config)[0].open().as_numpy_iterator())
+        images, labels = zip(*evaluation.evaluation_sets(source(count, split="test"), None, config)[0].batches().as_numpy_iterator())
         assert len(np.concatenate(labels)) == count
         return np.concatenate(images)
 
@@ -112,14 +112,15 @@ def test_images_of_a_subset_are_corrupted_as_in_the_full_set(source):
     subset = full.subset(np.array([3, 4, 17, 29])).subset(np.array([0, 2, 3]))
     for one, other in zip(evaluation.evaluation_sets(full, full, eval_config), evaluation.evaluation_sets(subset, full, eval_config)):
         if one.name in ("un", "nun", "corruptions/impulse_noise/4"):
-            expected, found = (np.concatenate([x for x, _ in s.open().as_numpy_iterator()]) for s in (one, other))
+            expected, found = (np.concatenate([x for x, _ in s.batches().as_numpy_iterator()]) for s in (one, other))
             np.testing.assert_array_equal(found, expected[[3, 17, 29]])
 
 
 def test_calibration_equals_numpy(source):
     test = source(600, split="test")
     rows = {
-        row.metric: row for row in evaluation.evaluate(brightness, test, test, EvalConfig(evaluations=("calibration",)), log=lambda _: None)
+        str(row): row
+        for row in evaluation.evaluate(brightness, test, test, EvalConfig(evaluations=("calibration",)), log=lambda _: None).metrics
     }
     logits = brightness(test.images / np.float32(255)).numpy().astype(np.float64)
     fractions = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
@@ -148,7 +149,7 @@ def corrupted_records(random, count=50):
 
 def test_corruption_means_have_intervals_over_images():
     which, records = corrupted_records(np.random.RandomState(0))
-    rows = {row.metric: row for row in evaluation.metrics_of(records, EvalConfig(evaluations=("corruptions",)))}
+    rows = {str(row): row for row in evaluation.metrics_of(records, EvalConfig(evaluations=("corruptions",)))}
     fog = np.array([which["fog", s] for s in range(1, 6)])
     all15 = np.array([which[name, s] for name in metrics.BENCHMARK for s in range(1, 6)])
     np.testing.assert_allclose(rows["corruptions/fog"].value, fog.mean())
@@ -169,7 +170,7 @@ def test_means_over_corruptions_are_over_the_chosen_severities(source):
     eval_config = EvalConfig(evaluations=("corruptions",), severities=(1, 4))
     assert {one.name.rpartition("/")[2] for one in evaluation.evaluation_sets(source(5, split="test"), None, eval_config)} == {"1", "4"}
     chosen = [record for record in records if record["set"][-1] in "14"]
-    rows = {row.metric: row for row in evaluation.metrics_of(chosen, eval_config, imagenet=True)}
+    rows = {str(row): row for row in evaluation.metrics_of(chosen, eval_config, imagenet=True)}
     expected = np.mean([which[name, s] for name in metrics.BENCHMARK for s in (1, 4)])
     np.testing.assert_allclose(rows["corruptions/mean15"].value, expected)
     np.testing.assert_allclose(rows["corruptions/fog"].value, np.mean([which["fog", s] for s in (1, 4)]))
@@ -185,7 +186,7 @@ def test_means_over_corruptions_are_over_the_chosen_severities(source):
 def test_mean_corruption_error_needs_imagenet():
     which, records = corrupted_records(np.random.RandomState(1))
     clean = {"kind": "accuracy", "set": "clean", "count": 50, "correct": 45}
-    rows = {row.metric: row for row in evaluation.metrics_of([clean, *records], EvalConfig(evaluations=("corruptions",)), imagenet=True)}
+    rows = {str(row): row for row in evaluation.metrics_of([clean, *records], EvalConfig(evaluations=("corruptions",)), imagenet=True)}
     errors = {name: [1 - which[name, s].mean() for s in range(1, 6)] for name in metrics.BENCHMARK}
     np.testing.assert_allclose(rows["corruptions/mce"].value, metrics.mean_corruption_error(errors) / 100)
     np.testing.assert_allclose(rows["corruptions/relative_mce"].value, metrics.relative_mean_corruption_error(errors, 0.1) / 100)
@@ -196,7 +197,7 @@ def test_the_mean_flip_probability_is_over_the_ten_named_sequences():
     records = [{"kind": "flips", "set": f"flips/{name}", "count": 7, "frames": 31, "flip_probability": p} for name, p in flips.items()]
     for sequences, mean in (("imagenet_p", 0.045), ("cifar_p", 0.051)):
         rows = {
-            row.metric: row.value for row in evaluation.metrics_of(records, EvalConfig(evaluations=("perturbations",), sequences=sequences))
+            str(row): row.value for row in evaluation.metrics_of(records, EvalConfig(evaluations=("perturbations",), sequences=sequences))
         }
         np.testing.assert_allclose(rows["flips/mean"], mean)
         np.testing.assert_allclose(rows["flips/mean_without_noise"], (mean * 10 - 0.01) / 8)
@@ -206,7 +207,7 @@ def test_flip_rates_are_divided_by_those_of_alexnet(source):
     flips = {name: i / 100 for i, name in enumerate(metrics.PERTURBATIONS, 1)}
     records = [{"kind": "flips", "set": f"flips/{name}", "count": 7, "frames": 31, "flip_probability": p} for name, p in flips.items()]
     eval_config = EvalConfig(evaluations=("perturbations",))
-    rows = {row.metric: row.value for row in evaluation.metrics_of(records, eval_config, imagenet=True)}
+    rows = {str(row): row.value for row in evaluation.metrics_of(records, eval_config, imagenet=True)}
     known = metrics.reference_table("alexnet_imagenet_p")
     rates = {name: p / known["flip_probabilities"][name] for name, p in flips.items()}
     for name, rate in rates.items():
@@ -221,7 +222,7 @@ def test_flip_rates_are_divided_by_those_of_alexnet(source):
         == "flip_rates"
     )
     assert evaluation.parse_metric("flips/mean").card_family == "flips"
-    assert not any("mfr" in row.metric or "rate" in row.metric for row in evaluation.metrics_of(records, eval_config))
+    assert not any("mfr" in str(row) or "rate" in str(row) for row in evaluation.metrics_of(records, eval_config))
     assert "flip_rates" not in evaluation.card_of(source(30, split="test"), eval_config, None)
 
 
@@ -291,7 +292,7 @@ def test_unsuitable_models_raise(predict, message):
 
 
 def test_empty_sets_and_invalid_settings_raise():
-    empty = dataclasses.replace(labelled_set([0]), open=lambda: labelled_set([0]).open().take(0))
+    empty = dataclasses.replace(labelled_set([0]), batches=lambda: labelled_set([0]).batches().take(0))
     with pytest.raises(ValueError, match="Received: none"):
         metrics_of(always(0), [empty])
     with pytest.raises(ValueError, match="Did you mean 'noise'"):
@@ -299,7 +300,7 @@ def test_empty_sets_and_invalid_settings_raise():
     with pytest.raises(ValueError, match="subset >= 0"):
         EvalConfig(subset=-1)
     for repeated in ({"attack": ("pgd", "pgd")}, {"curve_attacks": ("pgd_l2",) * 2}, {"certified_radii": (0.5, 0.5)}):
-        with pytest.raises(ValueError, match=f"Expected each value of {next(iter(repeated))} once. Received: .* 2 times"):
+        with pytest.raises(ValueError, match=f"Expected each value of {next(iter(repeated))} once. Received: "):
             EvalConfig(**repeated)
     for floor in ("-0.1", "nan", "none"):
         with pytest.raises(ValueError, match="Expected nun_floor to be auto or a number >= 0"):
@@ -354,7 +355,7 @@ def test_sizes_of_the_same_files_have_their_own_corruptions_and_noise(tmp_path, 
         photos = data.open_source(f"folder:{tmp_path}/photos", "all", image_size=size)
         config = EvalConfig(evaluations=("noise", "corruptions"), severities=(3,))
         for one in evaluation.evaluation_sets(photos, photos, config):
-            assert next(iter(one.open()))[0].shape[1:] == (size, size, 3)
+            assert next(iter(one.batches()))[0].shape[1:] == (size, size, 3)
 
 
 def test_nun_floor_is_applied_and_in_the_card(source):
@@ -372,7 +373,7 @@ def test_nun_floor_is_applied_and_in_the_card(source):
         assert evaluation.difference("un", card, usual) == evaluation.difference("nun/floor_0.5", card, usual) == []
         assert evaluation.difference("nun", card, usual) == ([("noise.floor", floor, None)] if floor != 0.1 else [])
         images = np.stack(
-            [image for image, _ in evaluation.evaluation_sets(test, train, eval_config)[1].open().unbatch().as_numpy_iterator()]
+            [image for image, _ in evaluation.evaluation_sets(test, train, eval_config)[1].batches().unbatch().as_numpy_iterator()]
         )
         noised = corruptions.nonuniform_noise(test.images / np.float32(255), expected, seed=evaluation.SEED, indices=test.positions)
         np.testing.assert_allclose(images, noised, atol=1e-6)
@@ -392,7 +393,7 @@ def test_a_set_on_disk_equals_corruption_on_the_fly(source, tmp_path):
     from_disk = evaluation.evaluation_sets(test, None, stored)
     assert [one.name for one in from_disk] == [f"corruptions/{name}/{s}" for name in chosen for s in range(1, 6)]
     for one in from_disk[::2]:
-        for (images, labels), (expected, truth) in zip(one.open(), on_the_fly[one.name].open()):
+        for (images, labels), (expected, truth) in zip(one.batches(), on_the_fly[one.name].batches()):
             np.testing.assert_allclose(images, expected, atol=1e-6)
             np.testing.assert_array_equal(labels, truth)
     cards = [evaluation.card_of(test, how, None)["corruptions"] for how in (eval_config, stored)]

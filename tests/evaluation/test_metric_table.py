@@ -173,6 +173,6 @@ def test_an_evaluation_computes_and_requires_a_new_metric(source, monkeypatch):
     config, images = evaluation.EvalConfig(("calibration",)), source(20)
     evaluation.check_requirements([("calibration/bias", "<=", 0.5)], config)
     logits = np.random.RandomState(0).normal(size=[20, 3]).astype(np.float32)
-    values = {str(one): one.value for one in evaluation.evaluate(lambda _: logits, images, None, config, log=lambda _: None)}
+    values = {str(one): one.value for one in evaluation.evaluate(lambda _: logits, images, None, config, log=lambda _: None).metrics}
     confidence = scipy.special.softmax(logits.astype(np.float64), axis=1).max(axis=1)
     assert values["calibration/bias"] == pytest.approx(confidence.mean() - np.mean(logits.argmax(axis=1) == images.labels))

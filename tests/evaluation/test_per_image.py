@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tf_robust import corruptions, evaluation, metrics
-from tf_robust.evaluation import recording
+from tf_robust.evaluation import values
 from tf_robust.report import comparison
 from tf_robust.utils.files import write_json
 
@@ -63,12 +63,12 @@ def measured(source, tmp_path, monkeypatch):
 def test_few_images_have_no_interval_of_the_rms_calibration_error(measured, tmp_path, monkeypatch):
     reader, evaluated = evaluation.PerImage(lambda _: str(tmp_path / "xe")), measured("xe", 0.45)
     assert reader(evaluated, "calibration/rms") is None and reader(evaluated, "calibration/ece")
-    monkeypatch.setattr(recording, "MIN_FOR_RMS", 60)
+    monkeypatch.setattr(values, "MIN_FOR_RMS", 60)
     assert reader(evaluated, "calibration/rms")
 
 
 def test_means_of_per_image_values_equal_the_metrics(measured, tmp_path, monkeypatch):
-    monkeypatch.setattr(recording, "MIN_FOR_RMS", 60)
+    monkeypatch.setattr(values, "MIN_FOR_RMS", 60)
     evaluated = measured("xe", 0.45)
     reader = evaluation.PerImage(lambda _: str(tmp_path / "xe"))
     kinds = {}
@@ -92,11 +92,11 @@ def test_means_of_per_image_values_equal_the_metrics(measured, tmp_path, monkeyp
         for r in evaluation.read_records(str(tmp_path / "xe" / "measured.jsonl"))
         if r["set"] == "flips/gaussian_noise"
     ]
-    rates = {row.metric: row.value for row in evaluation.metrics_of(others, evaluation.EvalConfig(evaluations=("perturbations",)), True)}
-    reader._records = lambda _: {record["set"]: record for record in others}
-    for metric, value in rates.items():
-        assert reader({**evaluated, "card": {**evaluated["card"], "flips": {}}}, metric)[1].mean() == pytest.approx(value), metric
-    del reader._records
+    rates = {str(row): row.value for row in evaluation.metrics_of(others, evaluation.EvalConfig(evaluations=("perturbations",)), True)}
+    with monkeypatch.context() as patched:
+        patched.setattr(values, "own_records", lambda *_: {record["set"]: record for record in others})
+        for metric, value in rates.items():
+            assert reader({**evaluated, "card": {**evaluated["card"], "flips": {}}}, metric)[1].mean() == pytest.approx(value), metric
     labelled = {**evaluated, "rows": []}
     assert reader(labelled, "label_fraction_0.1/clean")[1].tolist() == reader(evaluated, "clean")[1].tolist()
     for change in ({"model_digest": "another"}, {"card": None}, {"interface": {}}):
@@ -127,5 +127,11 @@ def test_evaluations_with_digests_follow_the_schema(measured, tmp_path):
     write_json(path, measured("xe", 0.45))
     assert evaluation.read_evaluation(path)["model_digest"] == "digest 0.45"
     flips = next(r for r in evaluation.read_records(str(tmp_path / "xe" / "measured.jsonl")) if r["set"] == "flips/gaussian_noise")
-    flip_counts = evaluation.recording.decoded(flips["flips"], np.uint16)
+    flip_counts = values.decoded(flips["flips"], np.uint16)
     assert flip_counts.sum() == pytest.approx(flips["flip_probability"] * 60 * (flips["frames"] - 1)) and flip_counts.any()
+
+
+def test_a_mean_without_its_part_of_the_card_has_no_values(measured, tmp_path):
+    evaluated = measured("xe", 0.45)
+    assert "corruptions_bar" not in evaluated["card"]
+    assert evaluation.PerImage(lambda _: str(tmp_path / "xe"))(evaluated, "corruptions_bar/mean") is None

@@ -216,7 +216,7 @@ def test_exactly_the_measures_of_an_evaluation_may_be_required(source, monkeypat
     validation, rows = data.ArraySource.of("tiny", "validation", train.images, labels, "012"), []
     for one in configs:
         names = map(data.kinds.shift_name, one.shifts)
-        done = evaluation.evaluate_records(
+        done = evaluation.evaluate(
             _thirds,
             tested,
             train,

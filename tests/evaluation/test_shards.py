@@ -26,7 +26,7 @@ from tf_robust.corrupted_datasets import WriterConfig, reader
 from tf_robust.corrupted_datasets.job import CorruptionConfig, write
 from tf_robust.data import tfds_sets
 from tf_robust.data.sources import Shift
-from tf_robust.evaluation import evaluation_set, shards
+from tf_robust.evaluation import recording, scoring
 from tf_robust.evaluation import sets as evaluation_sets
 
 EVALUATIONS = ("clean", "noise", "noise_floor", "corruptions", "corruptions_bar", "calibration", "perturbations")
@@ -37,8 +37,8 @@ SIZE, CLASSES = 23, 3
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Batches of four images, shards of eight; few corruptions, floors and sequences, whose graphs are built quickly."""
-    monkeypatch.setattr(evaluation_set, "BATCH", 4)
-    monkeypatch.setattr(shards, "IMAGES", 6)
+    monkeypatch.setattr(scoring, "BATCH", 4)
+    monkeypatch.setattr(recording, "SHARD_IMAGES", 6)
     monkeypatch.setattr(corruptions, "CORRUPTIONS", {name: corruptions.CORRUPTIONS[name] for name in CORRUPTIONS})
     monkeypatch.setattr(evaluation_sets, "NOISE_FLOORS", (0.02,))
     monkeypatch.setattr(corruptions, "sequence_names", lambda _: ("translate",))
@@ -99,7 +99,7 @@ def evaluate(source, path, *, per_image, model=predict, depends=lambda name: nam
     training = data.ArraySource.of("arrays", "train", *arrays(), "abc")
     shift = [Shift("moved", data.ArraySource.of("moved", "test", *arrays(), "abc"), (2, 0, 1), None)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    return evaluation.evaluate_records(model, source, training, config, path=str(path), depends=depends, shifts=shift, log=log)
+    return evaluation.evaluate(model, source, training, config, path=str(path), depends=depends, shifts=shift, log=log)
 
 
 def test_records_from_shards_are_those_of_the_complete_sets_and_results_of_images_those_of_the_model(source, tmp_path):
@@ -108,14 +108,14 @@ def test_records_from_shards_are_those_of_the_complete_sets_and_results_of_image
     divided = evaluate(source, tmp_path / "shards" / "measured.jsonl", per_image=True, log=lines.append)
     assert divided.records == at_once.records and divided.metrics == at_once.metrics
     assert {record["count"] for record in divided.records} == {SIZE}
-    assert sum("shard 3 of 3" in line for line in lines) == len([one for one in divided.sets if one.open_range]) == 8
+    assert sum("shard 3 of 3" in line for line in lines) == len([one for one in divided.sets if one.part_batches]) == 8
     check_results_of_images(source, divided, str(tmp_path / "shards"))
 
 
 def check_results_of_images(source, done, folder):
     for name in ("clean", "un", "corruptions/gaussian_noise/5", "nun/floor_0.02", "shift/moved"):
         (one,) = (one for one in done.sets if one.name == name)
-        images, labels = (np.concatenate(parts) for parts in zip(*one.open().as_numpy_iterator()))
+        images, labels = (np.concatenate(parts) for parts in zip(*one.batches().as_numpy_iterator()))
         logits = predict(images).numpy().astype(np.float64)
         probabilities = scipy.special.softmax(logits, axis=1)
         found = pandas.read_parquet(evaluation.per_image_folder(folder, name))
@@ -279,8 +279,7 @@ def test_an_empty_set_is_named(tmp_path):
 
 
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tf_robust.evaluation.shards", None)
-    monkeypatch.delattr(evaluation, "shards")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     source = data.ArraySource.of("arrays", "test", *arrays(), "abc")
     with pytest.raises(
         ImportError, match=r"Expected the package pyarrow for per_image. Not installed. Try: pip install 'tf_robust\[parquet\]'"
@@ -337,8 +336,8 @@ import sys, time
 import numpy as np
 import tensorflow as tf
 from tf_robust import data, evaluation
-from tf_robust.evaluation import evaluation_set, shards
-evaluation_set.BATCH, shards.IMAGES = 4, 4
+from tf_robust.evaluation import recording, scoring
+scoring.BATCH, recording.SHARD_IMAGES = 4, 4
 def predict(images):
     time.sleep(0.03)
     return tf.one_hot(tf.cast(images[:, 0, 0, 0] * 10, tf.int32), 10)
@@ -346,7 +345,7 @@ images = np.random.RandomState(0).randint(0, 256, [400, 2, 2, 1]).astype(np.uint
 source = data.ArraySource.of("large", "test", images, np.arange(400) % 10, "0123456789")
 config = evaluation.EvalConfig(evaluations=("clean",), per_image=True)
 log = lambda line: print(line, flush=True)
-done = evaluation.evaluate_records(predict, source, None, config, path=sys.argv[1], log=log)
+done = evaluation.evaluate(predict, source, None, config, path=sys.argv[1], log=log)
 print(evaluation.recording.json.dumps(done.records))
 """
 

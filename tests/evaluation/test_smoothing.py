@@ -1,5 +1,7 @@
 """Randomized smoothing on a linear classifier, whose smoothed classifier and certified radii are known in closed form."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -45,14 +47,16 @@ def distances(linear, source):
 
 def evaluated(predict, source, **settings):
     eval_config = evaluation.EvalConfig(**{**SETTINGS, **settings})
-    return evaluation.evaluate_records(predict, source, source, eval_config, log=lambda line: None)
+    return evaluation.evaluate(predict, source, source, eval_config, log=lambda line: None)
 
 
 def test_certified_radii_lie_below_the_distance_to_the_hyperplane_and_converge_to_it(linear, source, distances):
     images = source.images[:6] / np.float32(255)
     errors = []
     for samples in (200, 2000, 20_000):
-        metric = smoothing.certified(source.positions[:6], SIGMA, 50, samples, 5000)
+        metric = functools.partial(
+            smoothing.score_certified, positions=source.positions[:6], sigma=SIGMA, selection=50, samples=samples, batch=5000
+        )
         batches = tf.data.Dataset.from_tensors((images, source.labels[:6].astype(np.int64)))
         record = metric(linear, evaluation.EvaluationSet("certified", lambda: batches))
         radii = np.nan_to_num(decoded(record["radii"], np.float32))
@@ -63,7 +67,7 @@ def test_certified_radii_lie_below_the_distance_to_the_hyperplane_and_converge_t
 
 def test_measures_are_counts_of_correct_images_with_a_radius(linear, source, distances):
     result = evaluated(linear, source)
-    values = {row.metric: row.value for row in result.metrics}
+    values = {str(row): row.value for row in result.metrics}
     right = np.argmax(linear(source.images / np.float32(255)), axis=1) == source.labels
     record = result.records[0]
     radii = smoothing.radii_of(record)
@@ -98,7 +102,8 @@ def test_counts_do_not_depend_on_the_batch_size(linear, source, batch):
 
 
 def test_records_do_not_depend_on_the_batches_of_images(linear, source):
-    first, second = (smoothing.certified(source.positions, SIGMA, 20, 200, 64), smoothing.certified(source.positions, SIGMA, 20, 200, 200))
+    options = {"positions": source.positions, "sigma": SIGMA, "selection": 20, "samples": 200}
+    first, second = (functools.partial(smoothing.score_certified, batch=batch, **options) for batch in (64, 200))
     images, labels = source.images / np.float32(255), source.labels.astype(np.int64)
 
     def in_batches(size):
@@ -169,7 +174,7 @@ def test_any_callable_can_be_certified_and_radii_reuse_the_record(linear, source
     def measured(radii):
         config = evaluation.EvalConfig(**{**SETTINGS, "smoothing_attack": False, "certified_radii": radii, "smoothing_samples": 100})
         path = str(tmp_path / "measured.jsonl")
-        return evaluation.evaluate_records(black_box, source, None, config, path=path, log=lambda line: None)
+        return evaluation.evaluate(black_box, source, None, config, path=path, log=lambda line: None)
 
     first, count = measured((0.05,)), len(calls)
     assert count and len(measured((0.0, 0.1)).metrics) == len(first.metrics) + 1 and len(calls) == count
@@ -187,8 +192,8 @@ def test_abstention_everywhere_is_explained(source):
         return tf.one_hot(tf.cast(tf.math.floormod(tf.reduce_sum(tf.abs(images), axis=[1, 2, 3]) * 1e3, 2.0), tf.int32), 2)
 
     config = evaluation.EvalConfig(**{**SETTINGS, "smoothing_attack": False, "smoothing_samples": 100})
-    metrics = evaluation.evaluate(fickle, source, None, config, log=lines.append)
-    values = {row.metric: row.value for row in metrics}
+    metrics = evaluation.evaluate(fickle, source, None, config, log=lines.append).metrics
+    values = {str(row): row.value for row in metrics}
     rows = [row.to_json() for row in metrics]
     (note,) = report.evaluation_notes([{"row": "fickle", "seed": 0, "rows": rows}])
     assert note.startswith("fickle: the smoothed model abstains on all images")
@@ -204,8 +209,8 @@ def test_abstention_everywhere_is_explained(source):
         ({"smoothing_samples": 0}, "smoothing_samples from 1"),
         ({"certified_radii": ()}, "certified_radii >= 0"),
         ({"certified_radii": (-1.0,)}, "certified_radii >= 0"),
-        ({"smoothing_samples": 9, "certified_radii": (0.0,)}, "nothing can be certified. Try: smoothing_samples=10$"),
-        ({"smoothing_samples": 100, "certified_radii": (0.0, 0.5, 0.6)}, "the largest radius that can be certified is 0.3001"),
+        ({"smoothing_samples": 9, "certified_radii": (0.0,)}, "the largest radius is nan. Try: smoothing_samples=10$"),
+        ({"smoothing_samples": 100, "certified_radii": (0.0, 0.5, 0.6)}, "the largest radius is 0.3001"),
         ({"certified_radii": (5.0,)}, "Try: smaller certified_radii$"),
         ({"smoothing_samples": 100, "certified_radii": (0.5,)}, "Try: smoothing_samples=1109$"),
     ],

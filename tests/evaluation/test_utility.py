@@ -40,7 +40,7 @@ def in_center(utilities):
 
 def test_measures_equal_numpy():
     source = data.open_source("synthetic_digits", "test")
-    metrics = {row.metric: row for row in evaluation.evaluate(predict, source, None, CONFIG, log=lambda _: None)}
+    metrics = {str(row): row for row in evaluation.evaluate(predict, source, None, CONFIG, log=lambda _: None).metrics}
     images, labels = source.images / 255.0, source.labels
     predictions = np.argmax(images.reshape(len(images), -1) @ WEIGHTS, axis=1)
     rare = labels >= 10

@@ -17,7 +17,7 @@ from tf_robust.cli import build, command_line
 from tf_robust.cli import main as cli
 from tf_robust.cli.command_line import COMMANDS, read_command
 from tf_robust.cli.flags import parse
-from tf_robust.evaluation import recording
+from tf_robust.evaluation import scoring
 from tf_robust.runs import workdir
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -138,8 +138,8 @@ def test_a_run_without_evaluations_is_evaluated_later_on_its_data(sample_images,
 
 def test_an_evaluation_of_a_run_goes_on_from_its_records(sample_images, tmp_path, monkeypatch):  # noqa: F811
     main("train", sample_images, *SMALL[:-1], "--evaluations=clean", f"--workdir={tmp_path}/run")
-    scored, score_set = [], recording.score_set
-    monkeypatch.setattr(recording, "score_set", lambda predict, one: scored.append(one.name) or score_set(predict, one))
+    scored, score_set = [], scoring.score_set
+    monkeypatch.setattr(scoring, "score_set", lambda predict, one: scored.append(one.name) or score_set(predict, one))
     main("evaluate", f"{tmp_path}/run", "--evaluations=clean,noise")
     assert scored == ["un", "nun"]
     of_run, further = (read(tmp_path / "run" / folder / "evaluation.json")["rows"] for folder in ("", "measured"))

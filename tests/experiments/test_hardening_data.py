@@ -219,7 +219,7 @@ def test_the_final_evaluation_measures_the_test_half_of_the_shift(night, tmp_pat
     model = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
     model.set_weights([np.outer(np.ones(48), [0, 0, 100 / 48]), np.array([-10, 0, -26])])  # owl if brighter than .26, else dog
     classifier = loading.classifier_of(model, loading.ModelInterface(check_inputs=False))
-    done = model_evaluation.evaluate(classifier, final_data(parts, one), str(tmp_path), row="start", saved_model="")
+    done = model_evaluation.evaluate_model(classifier, final_data(parts, one), str(tmp_path), row="start", saved_model="")
     values = {row["metric"]: row["value"] for row in done.content["rows"]}
     correct = []
     for path in parts.shift.test.paths:

@@ -50,7 +50,7 @@ def test_attacks_by_gradient_on_a_model_without_are_refused_first(evaluations, a
     config = evaluation.EvalConfig(evaluations=evaluations, attack=attack, subset=20)
     data = EvaluationData(DataConfig(data="digits"), config)
     with pytest.raises(ValueError, match=f"Expected a model with gradients for {named}. Received: .*Try: .*attack=square"):
-        model_evaluation.evaluate(classifier, data, str(tmp_path / "out"), row="rounded", saved_model=softmax)
+        model_evaluation.evaluate_model(classifier, data, str(tmp_path / "out"), row="rounded", saved_model=softmax)
     assert not (tmp_path / "out").exists()
 
 
@@ -61,7 +61,7 @@ def test_the_members_of_autoattack_and_its_warnings_are_recorded(softmax, tmp_pa
     )
     classifier = loading.load_classifier(softmax, loading.ModelInterface(outputs="logits", check_inputs=False))
     data = EvaluationData(DataConfig(data="digits"), config)
-    done = model_evaluation.evaluate(classifier, data, str(tmp_path), row="softmax", saved_model=softmax)
+    done = model_evaluation.evaluate_model(classifier, data, str(tmp_path), row="softmax", saved_model=softmax)
     write_json(str(tmp_path / "evaluation.json"), done.content)
     read = evaluation.read_evaluation(str(tmp_path / "evaluation.json"))  # by its schema
     (metric, attacked), *others = read["attacks"].items()
@@ -80,11 +80,11 @@ def test_data_in_memory_are_evaluated_as_a_whole_unless_a_split_is_chosen(softma
     clean = dataclasses.replace(CONFIG, evaluations=("clean",), subset=0)
     images = EvaluationData(DataConfig(data="digits"), clean).source("train")
     data = EvaluationData(DataConfig(data="arrays"), clean, images=images)
-    done = model_evaluation.evaluate(classifier, data, str(tmp_path), row="softmax", saved_model=softmax)
+    done = model_evaluation.evaluate_model(classifier, data, str(tmp_path), row="softmax", saved_model=softmax)
     assert done.source is images and done.content["split"] == "all" == done.data.eval_config.evaluation_split
     assert done.content["rows"][0]["count"] == len(images) and data.eval_config.evaluation_split == "test"
     with pytest.raises(ValueError, match="Expected evaluation_split=all for digits"):
-        model_evaluation.evaluate(classifier, data, str(tmp_path), row="softmax", saved_model=softmax, split_chosen=True)
+        model_evaluation.evaluate_model(classifier, data, str(tmp_path), row="softmax", saved_model=softmax, split_chosen=True)
 
 
 def save_shift(path, shade):
@@ -99,7 +99,7 @@ def test_shifts_are_resumed_and_measured_again_if_their_images_change(softmax, t
 
     def measured():
         lines.clear()
-        done = model_evaluation.evaluate(classifier, data, str(tmp_path), row="softmax", saved_model=softmax, log=lines.append)
+        done = model_evaluation.evaluate_model(classifier, data, str(tmp_path), row="softmax", saved_model=softmax, log=lines.append)
         assert [one["metric"] for one in done.content["rows"]] == ["clean", "shift/night", "shift/fog"]
         assert done.content["options"]["shifts"] == list(config.shifts)
         return [line.split()[0] for line in lines]

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_robust import evaluation, models
 from tf_robust.configs import DataConfig
 from tf_robust.configs.train import TrainConfig
-from tf_robust.evaluation.model_checks import check_model_suits
+from tf_robust.evaluation.model_evaluation import check_model_suits
 from tf_robust.runs import workdir
 from tf_robust.runs.config import RunConfig
 from tf_robust.runs.run import Run

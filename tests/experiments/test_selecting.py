@@ -27,7 +27,9 @@ def test_the_measure_is_that_of_the_evaluation(name, network, source):
     model = network()
     value = chosen.score(model)
     options = dataclasses.replace(QUICK, evaluations=find_metric(name).metric.evaluations, attack_checks=False)
-    metrics = evaluation.evaluate(lambda images: model(images, training=False)["logits"], source(30), source(), options, lambda _: None)
+    metrics = evaluation.evaluate(
+        lambda images: model(images, training=False)["logits"], source(30), source(), options, lambda _: None
+    ).metrics
     expected = {str(metric): metric.value for metric in metrics}
     assert value == pytest.approx(expected[name], abs=1e-6)
     assert chosen.sign == (-1.0 if name == "calibration/nll" else 1.0)

@@ -17,7 +17,7 @@ from tests.experiments.conftest import COMMON, write_table
 from tests.ray_cluster import free_port
 from tests.test_cli import little_drawn  # noqa: F401
 from tf_robust.cli import checks, command_line, commands
-from tf_robust.evaluation import evaluation_set, model_evaluation, shards
+from tf_robust.evaluation import model_evaluation, recording, scoring
 from tf_robust.integrations import storage
 from tf_robust.report.evaluated_model import EvaluatedModel
 from tf_robust.utils.files import read_json, write_json
@@ -294,8 +294,8 @@ def test_a_folder_of_runs_is_not_fetched_as_a_model(finished_table, machine):
 
 
 def test_results_of_images_that_were_replaced_leave_the_store(finished, machine, monkeypatch):
-    monkeypatch.setattr(shards, "IMAGES", 50)
-    monkeypatch.setattr(evaluation_set, "BATCH", 50)
+    monkeypatch.setattr(recording, "SHARD_IMAGES", 50)
+    monkeypatch.setattr(scoring, "BATCH", 50)
     finished.restore()
     for subset, files in ((120, 3), (60, 2)):
         run("evaluate", URL, "--evaluations=clean", f"--subset={subset}", "--per_image", "--workdir=memory://bucket/images")

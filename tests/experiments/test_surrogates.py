@@ -8,7 +8,7 @@ import tensorflow as tf
 from tf_robust import api, data, evaluation, report
 from tf_robust.cli import checks
 from tf_robust.evaluation.metric_value import describe
-from tf_robust.evaluation.model_checks import load_surrogate
+from tf_robust.evaluation.model_evaluation import load_surrogate
 from tf_robust.saved_models import loading
 
 RADIUS = 0.1

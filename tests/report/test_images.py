@@ -78,7 +78,7 @@ def test_worst_images_are_misclassified_at_the_most_severities(source, drawn, ev
     records = evaluation.records(brightest_third, [one for one in sets if one.name in evaluated or "/" in one.name], log=lambda _: None)
     assert figures.draw_worst("folder", brightest_third, test, sets, records) == "folder/worst.png"
     ((name, sample_images, captions),) = drawn[0]
-    batches = {one.name: next(iter(one.open())) for one in sets}
+    batches = {one.name: next(iter(one.batches())) for one in sets}
     said = {name: np.argmax(brightest_third(images), axis=1) for name, (images, _) in batches.items()}
     labels = batches["clean"][1].numpy()
     counts = sum((said[f"corruptions/contrast/{s}"] != labels).astype(int) for s in range(1, 6))
@@ -116,7 +116,7 @@ def test_maps_have_utility_and_sensitivity(source, drawn):
 
 
 def test_gains_are_images_that_only_the_other_model_classifies_correctly(source, drawn, monkeypatch):
-    monkeypatch.setattr(evaluation.evaluation_set, "BATCH", 25)
+    monkeypatch.setattr(evaluation.scoring, "BATCH", 25)
     test = source(60, split="test")
     eval_config = evaluation.EvalConfig(evaluations=("clean", "corruptions"), severities=(4, 5), corruption_constants="cifar")
     sets = [one for one in evaluation.evaluation_sets(test, None, eval_config) if one.name.split("/")[1:2] != ["frost"]]
@@ -133,7 +133,7 @@ def test_gains_are_images_that_only_the_other_model_classifies_correctly(source,
     assert row == "robust correct, plain wrong" and len(images) == len(captions) == len(
         {text.split("\n")[0].rpartition(" ")[0] for text in captions}
     )
-    opened = {one.name: [np.concatenate(parts) for parts in zip(*one.open().as_numpy_iterator())] for one in sets}
+    opened = {one.name: [np.concatenate(parts) for parts in zip(*one.batches().as_numpy_iterator())] for one in sets}
     net = {
         name: np.mean(np.argmax(robust(x), 1) == y) - np.mean(np.argmax(brightest_third(x), 1) == y)
         for name, (x, y) in opened.items()
@@ -173,7 +173,7 @@ def test_gains_show_up_to_four_images_of_a_shift_first(source, drawn, monkeypatc
     ((_, images, captions),) = drawn[0]
     titles = [text.split("\n")[0] for text in captions]
     (one,) = [one for one in sets if one.name == "shift/night"]
-    batch, labels = (np.concatenate(parts) for parts in zip(*one.open().as_numpy_iterator()))
+    batch, labels = (np.concatenate(parts) for parts in zip(*one.batches().as_numpy_iterator()))
     gained = (np.argmax(robust(batch), 1) == labels) & (np.argmax(brightest_third(batch), 1) != labels)
     count = min(4, gained.sum())
     assert titles.count("night") == count > 0 and set(titles[:count]) == {"night"}

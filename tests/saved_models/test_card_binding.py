@@ -9,7 +9,7 @@ import pytest
 
 import tf_robust as tfr
 from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
-from tf_robust.evaluation import model_checks
+from tf_robust.evaluation import model_evaluation
 from tf_robust.saved_models.interface import declared_range
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
 
@@ -97,9 +97,9 @@ def test_classes_in_another_order_than_in_the_card(names, raises, tmp_path, sour
     classify = load_classifier(tmp_path / "m.keras")
     if raises:
         with pytest.raises(ValueError, match=r"Expected the class '\d' in column \d.*Received: column \d"):
-            model_checks.check_model_suits(classify, source())
+            model_evaluation.check_model_suits(classify, source())
     else:
-        model_checks.check_model_suits(classify, source())
+        model_evaluation.check_model_suits(classify, source())
 
 
 def test_the_record_of_hardening_binds_too(model, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import input_check as benchmark
 from benchmarks.input_check import CLASSES, TRAINED
 from tf_robust import data
-from tf_robust.evaluation import model_checks
+from tf_robust.evaluation import model_evaluation
 from tf_robust.saved_models import input_check
 from tf_robust.saved_models.loading import NAMED_RANGES, Classifier, ModelInterface, classifier_of
 
@@ -142,10 +142,10 @@ def test_images_that_are_sorted_by_class_are_checked_as_well():
         return np.eye(2, dtype=np.float32)[(np.asarray(batch)[:, 0, 0, 1] > 150).astype(int)]
 
     source = data.ArraySource.of("sorted", "all", images, labels, ("a", "b"))
-    checked = model_checks.with_checked_inputs(classifier_of(model, ModelInterface(input_range="auto")), source)
+    checked = model_evaluation.with_checked_inputs(classifier_of(model, ModelInterface(input_range="auto")), source)
     assert checked.interface.input_range == "0,255"
     with pytest.raises(ValueError, match="with which it classifies 50.0% of 300 images .* with 0,255 it is 80"):
-        model_checks.with_checked_inputs(classifier_of(model, ModelInterface(input_range="0,1")), source)
+        model_evaluation.with_checked_inputs(classifier_of(model, ModelInterface(input_range="0,1")), source)
 
 
 @pytest.mark.parametrize("columns", [(1, 0, 3, 2, 4), (2, 3, 4, 0, 1)])
@@ -212,4 +212,4 @@ def test_classes_beyond_100_are_checked_before_an_evaluation():
         return np.eye(120, dtype=np.float32)[np.rint(np.asarray(batch)[:, 0, 0, 1] * 255).astype(int) % 120]
 
     with pytest.raises(ValueError, match="1.7% of 240 images are classified correctly, and 100.0% in the order of the numbers"):
-        model_checks.with_checked_inputs(classifier_of(model, ModelInterface(input_range="0,1")), source)
+        model_evaluation.with_checked_inputs(classifier_of(model, ModelInterface(input_range="0,1")), source)

@@ -18,11 +18,10 @@ from tf_robust.attacks import norms
 from tf_robust.attacks.criterion import Criterion
 from tf_robust.attacks.norms import per_image
 from tf_robust.models.batch_norms import folded_batch_norms
-from tf_robust.models.outputs import Model, checked_logits, output
+from tf_robust.models.outputs import Model, are_probabilities, checked_logits, output
 from tf_robust.ops import image_ops
 
 Predict = Callable[[tf.Tensor], tf.Tensor]  # images [N, H, W, C] -> logits [N, C]
-_PROBABILITIES = 1e-5  # tolerance of the sum of probabilities
 _SCALED_GRADIENT = 32.0  # largest entry of a loss's gradient with respect to the logits, on its way through the model
 
 
@@ -145,7 +144,7 @@ class Attack:
                     "Expected logits of at least two classes from the attacked model. Received: one output. Try: tf_robust.attack, which "
                     "reads it as that of the second class"
                 )
-            if not start and (logits >= 0).all() and np.allclose(logits.sum(axis=1), 1, rtol=0, atol=_PROBABILITIES):
+            if not start and are_probabilities(logits):
                 warnings.warn(
                     "The outputs of the attacked model look like probabilities, not logits: their gradients vanish where it is confident. "
                     "Try: tf_robust.attack, which takes probabilities, or a model without its softmax",

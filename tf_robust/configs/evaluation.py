@@ -1,6 +1,5 @@
 """Configuration of an evaluation; the flags of the command line are derived from it."""
 
-import collections
 import dataclasses
 import fractions
 import math
@@ -25,6 +24,7 @@ EVALUATIONS = (
     "slices",
 )
 DEFAULT_EVALUATIONS = ("clean", "noise")
+CLEAN_EVALUATIONS = ("clean", "calibration", "slices")  # each predicts the clean images
 ATTACKS = {"autoattack": "robust/", "pgd": "robust/pgd/", "square": "robust/square/"}  # of robust accuracy; prefixes of their metrics
 BALLS = ("l2", "linf")  # norms of robust accuracy
 CURVES = {"pgd": BALLS, "plb": ("l0", "l1", "l2", "linf")}  # attacks of curves, and their norms
@@ -64,8 +64,7 @@ def unused_options(
     corrupted_dir: Sequence[str] = (),
     shifts: Sequence[str] = (),
 ) -> dict[str, tuple[str, ...]]:
-    """Returns the fields of `EvalConfig` without an effect, with these values of its fields, and the values that would give them one, such
-    as evaluations=slices; there are none if an evaluation is unknown."""
+    """Returns {field of `EvalConfig` without an effect: values that would give it one}; {} if an evaluation is unknown."""
     if {*evaluations} - {*EVALUATIONS}:
         return {}
     chosen = {"attack": attack, "adaptation": adaptation}
@@ -101,7 +100,7 @@ class EvalConfig:
         evaluation_split: split to evaluate on; choose settings on validation, never on test. all: the images of a data set without
             splits, which is the default for a model that was not trained on them.
         subset: number of images to evaluate on, a fixed stratified subset; 0: all.
-        corruptions: names of the corruptions; empty: the 19 of the common-corruption benchmark, without those of C-bar.
+        corruptions: names of the corruptions; empty: the 19 of the common-corruption benchmark, without C-bar's.
         severities: severities of the corruptions, 1 to 5; means over corruptions are over these.
         corruption_constants: published set of constants; auto: the one for the nearest image size.
         corruption_protocol: how corrupted images are stored before they are read: float (unchanged), cifar_c (256
@@ -187,46 +186,48 @@ class EvalConfig:
                 raise unknown("evaluation", name, EVALUATIONS)
         for name in ("corruptions", "attack", "attack_radii", "curve_attacks", "certified_radii"):
             values = getattr(self, name)
-            if repeated := [value for value, count in collections.Counter(values).items() if count > 1]:
-                raise ValueError(f"Expected each value of {name} once. Received: {repeated[0]} {values.count(repeated[0])} times")
-        check_corruptions(self.corruptions)
+            if len({*values}) < len(values):
+                raise ValueError(f"Expected each value of {name} once. Received: {text_of(values)}")
+        if self.corruptions:
+            check_corruptions(self.corruptions)
         if not self.severities or sorted({*self.severities} & {*ALL_SEVERITIES}) != [*self.severities]:
-            raise ValueError(
-                f"Expected severities of 1 to 5 in increasing order. Received: {','.join(map(str, self.severities)) or 'none'}"
-            )
-        if self.nun_floor != "auto" and not _is_floor(self.nun_floor):
+            raise ValueError(f"Expected severities of 1 to 5 in increasing order. Received: {text_of(self.severities) or 'none'}")
+        floor = 0.0 if self.nun_floor == "auto" else _number(self.nun_floor)
+        if floor is None or floor < 0:
             raise ValueError(f"Expected nun_floor to be auto or a number >= 0. Received: {self.nun_floor!r}")
-        for name, least in (("subset", 0), ("attack_subset", 0), ("attack_queries", 1)):
+        for name, least in (("subset", 0), ("attack_subset", 0), ("attack_queries", 1), ("adaptation_batch_size", 2)):
             if getattr(self, name) < least:
                 raise ValueError(f"Expected {name} >= {least}. Received: {getattr(self, name)}")
-        if "certified" in self.evaluations:
-            self._check_smoothing()
-        self._check_adaptation()
         for name in ("abstain_accuracy", "conformal"):
             if not 0 <= (value := getattr(self, name)) < 1:
                 advice = f". Try: {name}={value / 100:g}" if 1 < value < 100 else ""
                 raise ValueError(f"Expected {name} in (0, 1), or 0 for none. Received: {value:g}{advice}")
+        if "certified" in self.evaluations:
+            self._check_smoothing()
         if self.needs_validation_set and self.evaluation_split == "validation":
             raise ValueError(
                 "Expected evaluation_split=test with calibrate, abstain_accuracy and conformal, which are fitted on the validation "
                 "images. Received: validation"
             )
-        if self.adaptation != "none" and (self.needs_validation_set or self.ood):
-            raise ValueError(
-                "Expected adaptation=none with calibrate, abstain_accuracy, conformal and ood, which need a prediction that is "
-                f"independent of other images. Received: adaptation={self.adaptation}"
-            )
+        if self.adaptation != "none":
+            others = [f"evaluations={name}" for name in self.evaluations if name not in _OF_BATCHES]
+            others += [name for name in (*_FITTED, "ood") if getattr(self, name) != getattr(EvalConfig, name)]
+            if others:
+                raise ValueError(
+                    f"Expected adaptation=none with {', '.join(others)}, which need a prediction that is independent of other images. "
+                    f"Received: adaptation={self.adaptation}"
+                )
         if self.per_image and (others := [name for name in _OF_ALL_IMAGES if getattr(self, name) not in ("none", 0)]):
             received = ", ".join(f"{name}={getattr(self, name)}" for name in others)
             raise ValueError(
                 f"Expected per_image without options that need all images of a set at once. Received: {received}. "
                 "Try: two commands with two workdirs"
             )
-        for text in self.attack_radii:
-            parse_threat(text)
-        norms_of_curves = {parse_curve(text)[1] for text in self.curve_attacks}
-        others = [text for text in self.attack_radii if parse_threat(text)[0] not in norms_of_curves]
         given = self.attack_radii != EvalConfig.attack_radii
+        if not given and self.curve_attacks == EvalConfig.curve_attacks:
+            return
+        norms = {parse_curve(text)[1] for text in self.curve_attacks}
+        others = [text for text in self.attack_radii if parse_threat(text)[0] not in norms]
         if given and others and "attack_curves" in self.evaluations and "adversarial" not in self.evaluations:
             raise ValueError(
                 "Expected attack_radii in the norms of curve_attacks, whose accuracies the evaluation attack_curves gives. "
@@ -234,52 +235,37 @@ class EvalConfig:
                 f"Try: curve_attacks={','.join(self.curve_attacks)},pgd_{others[0].partition('_')[0]}"
             )
 
-    def _check_adaptation(self):
-        """Raises ValueError for batches of fewer than two images, or evaluations of single images with adaptation."""
-        if self.adaptation_batch_size < 2:
-            raise ValueError(
-                f"Expected adaptation_batch_size >= 2, for statistics over images. Received: {self.adaptation_batch_size}. Try: 200"
-            )
-        others = [name for name in self.evaluations if name not in _OF_BATCHES]
-        if self.adaptation != "none" and others:
-            raise ValueError(
-                f"Expected evaluations of: {', '.join(_OF_BATCHES)}, with adaptation={self.adaptation}: attacks, certificates and "
-                f"sequences need a prediction that is independent of other images. Received: {', '.join(others)}. "
-                "Try: adaptation=none for them"
-            )
-
     def _check_smoothing(self):
-        """Raises ValueError for numbers out of range, or too few samples for the smallest radius above 0."""
         from tf_robust import metrics
 
         sigma, selection, samples = self.smoothing_sigma, self.smoothing_selection, self.smoothing_samples
         if not 0 < sigma < math.inf:
             raise ValueError(f"Expected smoothing_sigma > 0, on the [0, 1] pixel scale. Received: {sigma}. Try: smoothing_sigma=0.25")
-        if not 1 <= selection <= MAX_SAMPLES or not 1 <= samples <= MAX_SAMPLES:
+        if not 1 <= min(selection, samples) <= max(selection, samples) <= MAX_SAMPLES:
             raise ValueError(
                 f"Expected smoothing_selection and smoothing_samples from 1 to {MAX_SAMPLES}. Received: {selection} and {samples}"
             )
         if not self.certified_radii or min(self.certified_radii) < 0:
-            raise ValueError(f"Expected certified_radii >= 0. Received: {', '.join(map(str, self.certified_radii)) or 'none'}")
+            raise ValueError(f"Expected certified_radii >= 0. Received: {text_of(self.certified_radii) or 'none'}")
         smallest = min((radius for radius in self.certified_radii if radius), default=0.0)
         largest, needed = metrics.largest_radius(samples, sigma, ALPHA), metrics.samples_needed(smallest, sigma, ALPHA)
-        if not largest >= smallest:
-            limit = "nothing can be certified" if math.isnan(largest) else f"the largest radius that can be certified is {largest:.4g}"
+        if not largest >= smallest:  # NaN: nothing can be certified
             advice = f"smoothing_samples={needed}" if needed <= MAX_SAMPLES else "smaller certified_radii"
             raise ValueError(
-                f"Expected enough smoothing_samples to certify the radius {smallest:g} with confidence {1 - ALPHA:g}. "
-                f"Received: smoothing_samples={samples} with smoothing_sigma={sigma:g}, with which {limit}. Try: {advice}"
+                f"Expected enough smoothing_samples to certify the radius {smallest:g} with confidence {1 - ALPHA:g}. Received: "
+                f"smoothing_samples={samples} with smoothing_sigma={sigma:g}, with which the largest radius is {largest:.4g}. Try: {advice}"
             )
 
     @property
     def needs_training_set(self) -> bool:
         """Whether training images are needed: NUN's noise is most frequent where they vary little."""
-        return bool({"noise", "noise_floor"} & set(self.evaluations))
+        return not {"noise", "noise_floor"}.isdisjoint(self.evaluations)
 
     @property
     def needs_validation_set(self) -> bool:
         """Whether confidences are fitted on validation images: where there are sets to evaluate them on."""
-        return any(getattr(self, name) not in ("none", 0) for name in _FITTED if name not in self.unused)
+        fitted = [name for name in _FITTED if getattr(self, name) not in ("none", 0)]
+        return bool(fitted) and not {*fitted} <= self.unused.keys()
 
     @property
     def unused(self) -> dict[str, tuple[str, ...]]:
@@ -288,15 +274,16 @@ class EvalConfig:
 
     def check_used(self, names: Iterable[str]) -> None:
         """Raises ValueError if one of some fields has no effect."""
+        unused = self.unused
         for name in names:
-            if owners := self.unused.get(name):
+            if owners := unused.get(name):
                 field = owners[0].partition("=")[0]
                 raise ValueError(f"Expected {' or '.join(owners)} with {name}. Received: {field}={text_of(getattr(self, field))}")
 
     @property
     def attacks_by_gradient(self) -> bool:
-        """Whether any attack of the robust accuracy is one by gradients that FGSM and the checks of the attacks go with."""
-        return bool({"autoattack", "pgd"} & set(self.attack))
+        """Whether one of the attacks uses gradients: then FGSM and the checks of the attacks are evaluated too."""
+        return not {"autoattack", "pgd"}.isdisjoint(self.attack)
 
     def constants(self, image_shape: Sequence[int]) -> str:
         """Returns the set of constants for images (H, W, C)."""
@@ -313,23 +300,16 @@ class EvalConfig:
         """Returns the storage protocol for images (H, W, C)."""
         if self.corruption_protocol != "auto":
             return self.corruption_protocol
-        return "imagenet_c" if self.constants(image_shape) == "imagenet" else "cifar_c"
+        return f"{self.bar_set(image_shape)}_c"
 
 
 def check_corruptions(names: Iterable[str]) -> None:
     """Raises ValueError for an unknown corruption."""
-    for name in names:
-        from tf_robust.corruptions import CORRUPTIONS
+    from tf_robust.corruptions import CORRUPTIONS
 
+    for name in names:
         if name not in CORRUPTIONS:
             raise unknown("corruption", name, CORRUPTIONS)
-
-
-def _is_floor(text):
-    try:
-        return 0 <= float(text) < float("inf")
-    except ValueError:
-        return False
 
 
 def parse_threat(text: str) -> tuple[str, float]:
@@ -345,8 +325,7 @@ def parse_threat(text: str) -> tuple[str, float]:
     return name, number
 
 
-def _number(text):
-    """The value of a number or fraction; None for other text."""
+def _number(text):  # None if it is neither a number nor a fraction
     try:
         return float(fractions.Fraction(text))
     except (ValueError, ZeroDivisionError):

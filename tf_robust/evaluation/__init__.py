@@ -14,55 +14,50 @@ from tf_robust.data.sources import Shift
 from tf_robust.evaluation import adversarial, confidence, scoring, smoothing
 from tf_robust.evaluation.card import card_of, dependencies, difference, has_corruptions_of, image_sizes
 from tf_robust.evaluation.confidence import OpenSets, known_images
-from tf_robust.evaluation.evaluation_set import (
-    SEED,
-    EvaluationSet,
-    batch_size_of,
-    first_images,
-    stratified_images,
-)
-from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES, MetricValue, parse_metric
-from tf_robust.evaluation.recording import (
-    IMPORTANT,
-    OTHER_ORDER,
-    PER_IMAGE,
-    PerImage,
-    images_of,
-    own_records,
-    per_image_folder,
-    read_records,
-    record_key,
-    records,
-)
-from tf_robust.evaluation.required_bounds import (
+from tf_robust.evaluation.metric_value import (
+    CORRUPTION_FAMILIES,
+    MetricValue,
     Outcome,
     check_metrics,
     check_requirements,
     outcomes,
+    parse_metric,
     parse_requirements,
     shortfalls,
     write_junit,
 )
-from tf_robust.evaluation.scoring import confidences, correctness, masked
+from tf_robust.evaluation.recording import IMPORTANT, PER_IMAGE, images_of, own_records, per_image_folder, read_records, record_key, records
+from tf_robust.evaluation.scoring import (
+    SEED,
+    EvaluationSet,
+    batch_size_of,
+    confidences,
+    correctness,
+    first_images,
+    masked,
+    stratified_images,
+)
 from tf_robust.evaluation.sets import check, clean_name, evaluation_sets, noise_probabilities
-from tf_robust.evaluation.values import confidence_values, metrics_of, open_set_values, read_evaluation, read_table, slice_values
+from tf_robust.evaluation.values import (
+    OTHER_ORDER,
+    PerImage,
+    confidence_values,
+    metrics_of,
+    open_set_values,
+    read_evaluation,
+    read_table,
+    slice_values,
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """A model's evaluation.
-
-    Attributes:
-        sets: the evaluation sets.
-        records: one for each set.
-        metrics: computed from the records.
-        fitted: the record of the validation images that confidences are fitted on; None: there are none.
-    """
+    """A model's evaluation."""
 
     sets: list[EvaluationSet]
-    records: list[dict]
-    metrics: list[MetricValue]
-    fitted: dict | None = None
+    records: list[dict]  # one for each set
+    metrics: list[MetricValue]  # computed from the records
+    fitted: dict | None = None  # the record of the validation images that confidences are fitted on; None: there are none
 
 
 def evaluate(
@@ -72,8 +67,15 @@ def evaluate(
     eval_config: EvalConfig = EvalConfig(),
     log: Callable[[str], object] = print,
     data_dir: str | None = None,
-) -> list[MetricValue]:
-    """Evaluates a model and returns its metrics.
+    *,
+    path: str | None = None,
+    depends: Callable[[str], object] | None = None,
+    shifts: Sequence[Shift] = (),
+    surrogate: Predict | None = None,
+    validation: Source | None = None,
+    open_sets: OpenSets = OpenSets(),
+) -> Evaluation:
+    """Evaluates a model.
 
     Args:
         predict: float32 [N, H, W, C] in [0, 1] -> logits [N, C] (any scores: the largest wins).
@@ -82,52 +84,24 @@ def evaluate(
         eval_config: what is measured, and how.
         log: called with a line after each set.
         data_dir: folder of a corrupted TFDS data set; None: TFDS' default.
-
-    Raises:
-        ValueError: as in `records`.
-    """
-    return evaluate_records(predict, source, training_source, eval_config, log=log, data_dir=data_dir).metrics
-
-
-def evaluate_records(
-    predict: Predict,
-    source: Source,
-    training_source: Source | None,
-    eval_config: EvalConfig,
-    *,
-    log: Callable[[str], object] = print,
-    data_dir: str | None = None,
-    path: str | None = None,
-    depends: Callable[[str], object] | None = None,
-    shifts: Sequence[Shift] = (),
-    surrogate: Predict | None = None,
-    validation: Source | None = None,
-    open_sets: OpenSets = OpenSets(),
-) -> Evaluation:
-    """Evaluates a model as `evaluate` does, and returns the records too.
-
-    Args:
-        predict: as in `evaluate`.
-        source: as in `evaluate`.
-        training_source: as in `evaluate`.
-        eval_config: as in `evaluate`.
-        log: as in `evaluate`.
-        data_dir: as in `evaluate`.
         path: file of the records; those that it already has are not computed again. None: records are not written.
         depends: name of a set -> what its record depends on, for JSON.
         shifts: shifted data sets to evaluate on too.
         surrogate: differentiable model from which attacks are transferred; None: there are none.
         validation: images that confidences are fitted on; None: `eval_config` fits none.
         open_sets: data sets of other classes.
+
+    Raises:
+        ValueError: as in `records`.
     """
     sets = evaluation_sets(source, training_source, eval_config, data_dir, shifts, surrogate)
     fitted: list[dict] = []
     if validation is not None:
-        fitting = confidence.fit_set(validation, eval_config)
-        fitted = records(predict, [fitting], path=path, depends=depends, log=log)
+        fitted = records(predict, [confidence.validation_set(validation, eval_config)], path=path, depends=depends, log=log)
         positions = {f"shift/{shift.name}": shift.source.positions for shift in shifts}
         sets = [confidence.with_confidence(one, fitted[0], eval_config, positions.get(one.name, source.positions)) for one in sets]
-    sets += open_sets.evaluation_sets(source)
+    if open_sets.sources:
+        sets += open_sets.evaluation_sets(source)
     set_records = records(predict, sets, path=path, depends=depends, log=log, per_image=eval_config.per_image)
     metrics = metrics_of(set_records, eval_config, imagenet=is_imagenet(source, eval_config))
     if "slices" in eval_config.evaluations:
@@ -147,7 +121,7 @@ def is_imagenet(source: Source, eval_config: EvalConfig) -> bool:
 
 
 def why_no_mce(source: Source, eval_config: EvalConfig, metrics: Sequence[MetricValue]) -> str:
-    """Returns what the mCE of a classifier of ImageNet's classes needs, if its corruptions were measured without it; else ""."""
+    """Returns the reason why the corruptions of a classifier of ImageNet's classes were measured without the mCE; else ""."""
     expected = source.label_set == "imagenet" and "corruptions" in eval_config.evaluations
     if not expected or any(str(metric) == "corruptions/mce" for metric in metrics):
         return ""

@@ -1,7 +1,7 @@
 """Evaluation by attacks: robust accuracy, distances to the nearest misclassified images, and checks of the attacks themselves.
 
-`accuracy`, `accuracy_by_members`, `distances` and `checks` return functions (predict, evaluation set) -> record, for
-`EvaluationSet.score`. Their `positions`, int [N], are those of the images in the data set. Radii are on the [0, 1] pixel scale.
+`score_attacked`, `score_members`, `score_distances` and `score_checks` compute the record of a model on an evaluation set. Their
+`positions`, int [N], locate the images in the data set. Radii are on the [0, 1] pixel scale.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -16,9 +16,8 @@ from tf_robust.attacks import norms
 from tf_robust.attacks.attack import Predict, loss_and_gradient, occurring_classes
 from tf_robust.attacks.criterion import Criterion
 from tf_robust.configs.evaluation import parse_threat
-from tf_robust.evaluation.evaluation_set import SEED, EvaluationSet, ScoreSet, read_batches
-from tf_robust.evaluation.scoring import accuracy_record, is_correct
-from tf_robust.models.outputs import checked_logits
+from tf_robust.evaluation.scoring import SEED, EvaluationSet, accuracy_record, is_correct, read_batches
+from tf_robust.models.outputs import are_probabilities, checked_logits
 from tf_robust.ops import image_ops
 from tf_robust.ops.draws import Draws
 from tf_robust.utils.errors import unknown
@@ -37,12 +36,19 @@ AUTOATTACK_CARD = {
 CURVES = {"pgd": attacks.MinimalPGD, "plb": attacks.ProximalLogBarrier}
 CHECKED = 200  # images on which the attacks are checked
 _CHECK_QUERIES = 1000
+_CHECK_ORDER = (  # (an attack, a stronger one, the sign of masked gradients where it is not stronger)
+    ("noise", "ten_steps", "noise of the same size is stronger than the attack"),
+    ("one_step", "ten_steps", "one step is stronger than ten"),
+    ("ten_steps", "hundred_steps", "a hundred steps are weaker than ten"),
+    ("black_box", "hundred_steps", "the black-box attack is stronger than the one with gradients"),
+    ("half_radius", "ten_steps", "half the radius is stronger"),
+    ("ten_steps", "double_radius", "twice the radius is weaker"),
+)
 _TOLERANCE = 0.01  # by which ordered accuracies may be out of order
 _LOSS_TOLERANCE = 0.05  # the same, of PGD on different losses
 _BROKEN = 0.02  # largest accuracy of a model at a radius that can make any image gray
 _CALLS = 5  # with the same images, to notice random outputs
 _RANDOM = 1e-4  # relative difference of the logits of two calls
-_PROBABILITIES = 1e-5  # tolerance of the range and the sum of probabilities
 _STEP = 2 / 255  # along the gradient, by which the margin must change
 _ROUNDING = 8 * 2.0**-24  # of float32, relative: of a sum of a few numbers
 _SQUARE = 0.002  # of accuracy that Square may take away from what the attacks with gradients leave
@@ -57,7 +63,7 @@ def largest_radii(threats: Iterable[str]) -> dict[str, float]:
 
 
 def check_attack(name: str) -> None:
-    """Raises ValueError unless a name is that of an attack with the arguments norm and radius."""
+    """Raises ValueError unless a name belongs to an attack with the arguments norm and radius."""
     classes: dict[str, Any] = {**attacks.ATTACKS}
     known = [other for other, attack in classes.items() if {"norm", "radius"} <= signature(attack).parameters.keys()]
     if name not in known:
@@ -66,19 +72,13 @@ def check_attack(name: str) -> None:
 
 def accuracy_attack(name: str, norm: str, radius: float, queries: int) -> attacks.Attack:
     """Returns the attack of a robust accuracy, one of `attacks.ATTACKS` in l2 or linf; Square queries the model so often per image."""
-    if name == "pgd":
-        return attacks.ProjectedGradientDescent(norm=norm, radius=radius, steps=PGD_STEPS, restarts=PGD_STARTS, seed=SEED)
-    if name == "square":
-        return attacks.Square(norm=norm, radius=radius, steps=queries, seed=SEED)
-    if name == "autoattack":
-        return attacks.AutoAttack(norm=norm, radius=radius, queries=queries, seed=SEED)
+    options = {
+        "pgd": {"steps": PGD_STEPS, "restarts": PGD_STARTS},
+        "square": {"steps": queries},
+        "autoattack": {"queries": queries},
+    }.get(name, {})
     attack: Callable[..., attacks.Attack] = attacks.ATTACKS[name]
-    return attack(norm=norm, radius=radius, seed=SEED)
-
-
-def minimal_attack(name: str, norm: str) -> attacks.Attack:
-    """Returns the attack of a curve, one of `CURVES`, which searches for the smallest perturbation in a norm."""
-    return CURVES[name](norm=norm, seed=SEED)
+    return attack(norm=norm, radius=radius, seed=SEED, **options)
 
 
 def transferred_attack(norm: str, radius: float) -> attacks.Attack:
@@ -106,26 +106,19 @@ def read_distances(record: dict) -> np.ndarray:
 def correct_at(records: Iterable[dict], radius: float) -> np.ndarray:
     """Returns bool [N]: the images that are classified correctly and for which no attack finds a misclassified perturbation up to a radius.
 
-    The records are those of the distances of attacks in the norm of the radius, at least one.
+    The records have the distances of attacks in the norm of the radius; at least one.
     """
     return np.min([read_distances(record) for record in records], axis=0) > radius
 
 
-def accuracy(attack: attacks.Attack, positions: np.ndarray, surrogate: Predict | None = None) -> ScoreSet:
-    """Returns a function that counts the images that are classified correctly after an attack.
+def score_attacked(
+    predict: Predict, evaluation_set: EvaluationSet, attack: attacks.Attack, positions: np.ndarray, surrogate: Predict | None = None
+) -> dict:
+    """Returns the record of the images that are classified correctly after an attack.
 
     If the attack is computed on a surrogate, a differentiable model, they must be classified correctly without the attack, too.
     """
-
-    def score(predict, evaluation_set):
-        return accuracy_record(_correct_after(predict, evaluation_set, attack, positions, surrogate))
-
-    return score
-
-
-def _correct_after(predict, evaluation_set, attack, positions, surrogate=None):
-    """Returns bool [N]: which images are still classified correctly after an attack."""
-    return np.concatenate([right for *_, right in _attacked(predict, evaluation_set, attack, positions, surrogate)])
+    return accuracy_record(np.concatenate([right for *_, right in _attacked(predict, evaluation_set, attack, positions, surrogate)]))
 
 
 def _attacked(predict, evaluation_set, attack, positions, surrogate=None):
@@ -138,60 +131,48 @@ def _attacked(predict, evaluation_set, attack, positions, surrogate=None):
         yield images, attacked, right
 
 
-def distances(attack: attacks.Attack, positions: np.ndarray) -> ScoreSet:
-    """Returns a function that records the sizes of the smallest perturbations that are misclassified, by a `minimal_attack`.
+def score_distances(predict: Predict, evaluation_set: EvaluationSet, attack: attacks.Attack, positions: np.ndarray) -> dict:
+    """Returns the record of the sizes of the smallest perturbations that are misclassified, by an attack of `CURVES`.
 
     The size is 0 for images that are already misclassified without an attack, infinity where the attack fails.
     """
-
-    def score(predict, evaluation_set):
-        batches = []
-        for images, attacked, right in _attacked(predict, evaluation_set, attack, positions):
-            sizes = norms.NORMS[attack.norm.name].size(tf.constant(attacked - images)).numpy()
-            batches.append(np.where(right, np.inf, sizes))
-        values = np.concatenate(batches).astype(np.float32)
-        return {"kind": "distances", "count": len(values), "distances": encoded(values)}
-
-    return score
+    batches = []
+    for images, attacked, right in _attacked(predict, evaluation_set, attack, positions):
+        sizes = norms.NORMS[attack.norm.name].size(tf.constant(attacked - images)).numpy()
+        batches.append(np.where(right, np.inf, sizes))
+    values = np.concatenate(batches).astype(np.float32)
+    return {"kind": "distances", "count": len(values), "distances": encoded(values)}
 
 
-def accuracy_by_members(attack: attacks.AutoAttack, positions: np.ndarray) -> ScoreSet:
-    """Returns a function that counts the images that are classified correctly after each member of AutoAttack in turn.
+def score_members(predict: Predict, evaluation_set: EvaluationSet, attack: attacks.AutoAttack, positions: np.ndarray) -> dict:
+    """Returns the record of the images that are classified correctly after AutoAttack, with the number after each member in turn.
 
     What a member leaves of a batch is stored in the `parts` of the evaluation set: an interrupted evaluation resumes there. Warnings say
     where the result may be too high.
     """
-
-    def score(predict: Predict, evaluation_set: EvaluationSet) -> dict:
-        batches: list[dict[str, np.ndarray]] = []
-        warnings: list[str] = []
-        for images, labels, place in read_batches(evaluation_set, attack.batch_size):
-            warnings = warnings if batches else model_warnings(predict, images, labels)
-            batches.append(_correct_after_members(attack, predict, images, labels, positions[place], evaluation_set))
-        correct = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
-        counts = {name: int(values.sum()) for name, values in correct.items()}
-        warnings += square_warnings(counts, len(correct["square"]))
-        return {**accuracy_record(correct["square"]), "correct_after": counts, "warnings": warnings}
-
-    return score
-
-
-def _correct_after_members(attack, predict, images, labels, indices, evaluation_set):
-    """Returns {"clean" or member: bool [B]}: whether the images are still classified correctly after it and those before it."""
-    logits = checked_logits(predict(tf.constant(images)), labels, repr(evaluation_set.name))
-    correct = logits.argmax(axis=1) == labels
-    after, parts = {"clean": correct}, evaluation_set.parts
-    for name, member in attack.members(len(occurring_classes(logits))).items():
-        part, active = f"{name}/{indices[0]}", np.flatnonzero(correct)
-        correct = correct.copy()
-        if part in parts:
-            correct &= np.unpackbits(decoded(parts[part], np.uint8), count=len(labels)).astype(bool)
-        elif len(active):
-            attacked = member(predict, images[active], labels[active], indices=indices[active])
-            correct[active] = is_correct(predict, attacked, labels[active], evaluation_set.name)
-            parts[part] = encoded(np.packbits(correct))
-        after[name] = correct
-    return after
+    name, parts = evaluation_set.name, evaluation_set.parts
+    after: dict[str, list[np.ndarray]] = {}
+    warnings: list[str] = []
+    for images, labels, place in read_batches(evaluation_set, attack.batch_size):
+        if not after:
+            warnings = model_warnings(predict, images, labels)
+        indices = positions[place]
+        logits = checked_logits(predict(tf.constant(images)), labels, repr(name))
+        correct = logits.argmax(axis=1) == labels
+        after.setdefault("clean", []).append(correct)
+        for member, member_attack in attack.members(len(occurring_classes(logits))).items():
+            part, active = f"{member}/{indices[0]}", np.flatnonzero(correct)
+            correct = correct.copy()
+            if part in parts:
+                correct &= np.unpackbits(decoded(parts[part], np.uint8), count=len(labels)).astype(bool)
+            elif len(active):
+                attacked = member_attack(predict, images[active], labels[active], indices=indices[active])
+                correct[active] = is_correct(predict, attacked, labels[active], name)
+                parts[part] = encoded(np.packbits(correct))
+            after.setdefault(member, []).append(correct)
+    counts = {member: int(np.concatenate(batches).sum()) for member, batches in after.items()}
+    record = accuracy_record(np.concatenate(after["square"]))
+    return {**record, "correct_after": counts, "warnings": [*warnings, *square_warnings(counts, record["count"])]}
 
 
 def model_warnings(predict: Predict, images: np.ndarray, labels: np.ndarray) -> list[str]:
@@ -211,7 +192,7 @@ def model_warnings(predict: Predict, images: np.ndarray, labels: np.ndarray) -> 
             f"The outputs for the same images differ between calls (by {largest:.2g} of their size): the model draws random numbers, "
             "and an attack that averages over them may be stronger."
         )
-    if (calls[0] > -_PROBABILITIES).all() and np.allclose(calls[0].sum(axis=1), 1.0, rtol=0.0, atol=_PROBABILITIES):
+    if are_probabilities(calls[0]):
         messages.append(
             "The outputs look like probabilities, not logits: their gradients vanish where the model is confident. "
             "Try: outputs=probabilities"
@@ -219,11 +200,10 @@ def model_warnings(predict: Predict, images: np.ndarray, labels: np.ndarray) -> 
     if correct.any():
         criterion = Criterion(tf.constant(labels[correct], tf.int64))
         margins, gradients, _ = loss_and_gradient(predict, tf.boolean_mask(images, correct), criterion.margin)
-        # a step along the gradient changes nothing beyond rounding, of which the gradient of a saturated softmax may consist
+        # a step along the gradient changes nothing beyond rounding; the gradient of a saturated softmax may be rounding alone
         moved = tf.clip_by_value(tf.boolean_mask(images, correct) + _STEP * tf.sign(gradients), 0.0, 1.0)
         changes = np.abs(criterion.margin(tf.convert_to_tensor(predict(moved))) - margins)
-        vanishing = int((changes <= _ROUNDING * np.abs(margins)).sum())
-        if vanishing:
+        if vanishing := int((changes <= _ROUNDING * np.abs(margins)).sum()):
             messages.append(
                 f"The gradient vanishes for {vanishing} of {correct.sum()} images: attacks with gradients cannot find a direction."
             )
@@ -257,26 +237,24 @@ class RandomNoise(attacks.Attack):
         return tf.clip_by_value(images + self.radius * noise, 0.0, 1.0)
 
 
-def checks(norm: str, radius: float, positions: np.ndarray, measured: Collection[str] = ()) -> ScoreSet:
-    """Returns a function that checks the attacks for signs of masked gradients (Athalye et al., 2018; Carlini et al., 2019).
+def score_checks(
+    predict: Predict, evaluation_set: EvaluationSet, norm: str, radius: float, positions: np.ndarray, measured: Collection[str] = ()
+) -> dict:
+    """Returns the record of checks of the attacks for signs of masked gradients (Athalye et al., 2018; Carlini et al., 2019).
 
-    `measured` are those of `ATTACKS` that are measured: pgd is compared with that on the margin.
+    `measured` are the attacks that are measured: pgd is compared with PGD on the margin.
     """
-
-    def score(predict, evaluation_set):
-        largest = norms.norm(norm).largest(evaluation_set.open().element_spec[0].shape[1:])
-        correct = {
-            name: _correct_after(predict, evaluation_set, attack, positions)
-            for name, attack in check_attacks(norm, radius, largest, measured).items()
-        }
-        accuracies = {name: float(right.mean()) for name, right in correct.items()}
-        failed = failed_checks(accuracies)
-        if "autoattack" not in measured:  # whose record has these warnings
-            images, labels = next(iter(evaluation_set.open()))
-            failed += model_warnings(predict, image_ops.check_images(images), labels.numpy())
-        return {"kind": "checks", "count": len(correct["noise"]), "radius": radius, "accuracies": accuracies, "failed": failed}
-
-    return score
+    largest = norms.norm(norm).largest(evaluation_set.batches().element_spec[0].shape[1:])
+    records = {
+        name: score_attacked(predict, evaluation_set, attack, positions)
+        for name, attack in check_attacks(norm, radius, largest, measured).items()
+    }
+    accuracies = {name: record["correct"] / record["count"] for name, record in records.items()}
+    failed = failed_checks(accuracies)
+    if "autoattack" not in measured:  # whose record has these warnings
+        images, labels = next(iter(evaluation_set.batches()))
+        failed += model_warnings(predict, image_ops.check_images(images), labels.numpy())
+    return {"kind": "checks", "count": records["noise"]["count"], "radius": radius, "accuracies": accuracies, "failed": failed}
 
 
 def check_attacks(norm: str, radius: float, largest: float, measured: Collection[str] = ()) -> dict[str, attacks.Attack]:
@@ -304,23 +282,14 @@ def check_attacks(norm: str, radius: float, largest: float, measured: Collection
 
 def failed_checks(accuracies: dict[str, float]) -> list[str]:
     """Returns a message for each sign that the attacks are too weak, from {name of a check: accuracy}."""
-    order = (
-        ("noise", "ten_steps", "noise of the same size is stronger than the attack"),
-        ("one_step", "ten_steps", "one step is stronger than ten"),
-        ("ten_steps", "hundred_steps", "a hundred steps are weaker than ten"),
-        ("black_box", "hundred_steps", "the black-box attack is stronger than the one with gradients"),
-        ("half_radius", "ten_steps", "half the radius is stronger"),
-        ("ten_steps", "double_radius", "twice the radius is weaker"),
-    )
     messages = [
         f"{message} ({weaker} {accuracies[weaker]:.3f}, {stronger} {accuracies[stronger]:.3f})"
-        for weaker, stronger, message in order
+        for weaker, stronger, message in _CHECK_ORDER
         if accuracies[stronger] > accuracies[weaker] + _TOLERANCE
     ]
-    if accuracies.get("pgd", 0.0) > accuracies["hundred_steps"] + _LOSS_TOLERANCE:
-        messages.append(
-            f"PGD on the margin is stronger than the PGD that is measured ({accuracies['hundred_steps']:.3f}, {accuracies['pgd']:.3f})"
-        )
+    strongest = accuracies["hundred_steps"]
+    if accuracies.get("pgd", 0.0) > strongest + _LOSS_TOLERANCE:
+        messages.append(f"PGD on the margin is stronger than the PGD that is measured ({strongest:.3f}, {accuracies['pgd']:.3f})")
     if accuracies["large_radius"] > _BROKEN:
         messages.append(f"a radius that can make any image gray leaves an accuracy of {accuracies['large_radius']:.3f}")
     return messages

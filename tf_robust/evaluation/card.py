@@ -12,9 +12,9 @@ from tf_robust.data.source import Source, digest
 from tf_robust.data.sources import Shift
 from tf_robust.evaluation import adversarial, smoothing
 from tf_robust.evaluation.confidence import OpenSets, applies_to
-from tf_robust.evaluation.evaluation_set import SEED, adaptation_batches, order_for_adaptation
 from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES, parse_metric
-from tf_robust.evaluation.sets import floor_of, training_std
+from tf_robust.evaluation.scoring import SEED
+from tf_robust.evaluation.sets import adaptation_batches, floor_of, order_for_adaptation, training_std
 from tf_robust.saved_models.loading import Classifier
 from tf_robust.utils.user_code import digest as digest_of_code
 
@@ -31,20 +31,9 @@ def card_of(
     validation: Source | None = None,
     open_sets: OpenSets = OpenSets(),
 ) -> dict[str, dict]:
-    """Returns the card of an evaluation, for JSON.
+    """Returns the card of an evaluation, for JSON. Arguments as in `evaluate`; `imagenet`: AlexNet's probabilities normalize flip rates.
 
-    Args:
-        source: evaluated images.
-        eval_config: what is measured, and how.
-        training_source: images from which NUN computes its standard deviations; may be None without noise.
-        imagenet: AlexNet's flip probabilities normalize flip rates.
-        shifts: shifted data sets.
-        surrogate: the model from which attacks are transferred; None: there are none.
-        validation: images that confidences are fitted on; None: there are none.
-        open_sets: data sets of other classes.
-
-    Returns:
-        {family: {field: value}}; `data` applies to all metrics, the others (`noise`, `corruptions`, `flips`, ...) to their families.
+    It is {family: {field: value}}; `data` applies to all metrics, the others (`noise`, `corruptions`, `flips`, ...) to their families.
     """
     card: dict[str, dict] = {
         "data": {
@@ -57,34 +46,36 @@ def card_of(
             **({"image_fit": str(source.fit)} if source.fit else {}),
         }
     }
-    chosen, shape = set(eval_config.evaluations), source.image_shape
+    chosen = {*eval_config.evaluations}
     if eval_config.adaptation != "none":
         card["adaptation"] = adaptation_part(source, eval_config)
-    if chosen & {"noise", "noise_floor"}:
+    if eval_config.needs_training_set:
         if training_source is None:
             raise ValueError("Expected a training source for the evaluations noise and noise_floor. Received: None")
         card["noise"] = {"seed": SEED, "rate": corruptions.RATE, "std_from": training_source.fingerprint()}
         floor = floor_of(eval_config, training_std(training_source))
         if floor != corruptions.FLOOR:  # the floor of every card without this part
             card["nun"] = {"floor": floor}
-    if "corruptions" in chosen:
-        card["corruptions"] = {"normalizer": "none", **_corruption_fields(eval_config, shape)}
-    if "corruptions_bar" in chosen:
-        fields = {name: value for name, value in _corruption_fields(eval_config, shape).items() if name != "frost"}
-        card["corruptions_bar"] = {"set": eval_config.bar_set(shape), **fields}
-    if chosen & {*CORRUPTION_FAMILIES} and eval_config.severities != ALL_SEVERITIES:  # those of every card without this part
-        card["corruption_means"] = {"means_over_severities": list(eval_config.severities)}
+    if chosen & {*CORRUPTION_FAMILIES}:
+        fields = _corruption_fields(eval_config, source.image_shape)
+        if "corruptions" in chosen:
+            card["corruptions"] = {"normalizer": "none", **fields}
+        if "corruptions_bar" in chosen:
+            without_frost = {name: value for name, value in fields.items() if name != "frost"}
+            card["corruptions_bar"] = {"set": eval_config.bar_set(source.image_shape), **without_frost}
+        if eval_config.severities != ALL_SEVERITIES:  # the severities of every card without this part
+            card["corruption_means"] = {"means_over_severities": list(eval_config.severities)}
     if "perturbations" in chosen:
-        card["flips"] = {
+        flips = {
             "seed": SEED,
             "sequences": eval_config.sequences,
-            "constants": _describe(eval_config, shape)["constants"],
+            "constants": corruptions.describe(source.image_shape, eval_config.constants(source.image_shape))["constants"],
             "protocol": "cifar_c",
-            "normalizer": "none",
         }
+        card["flips"] = {**flips, "normalizer": "none"}
         if imagenet and eval_config.sequences != "cifar_p":
             table = metrics.reference_table("alexnet_imagenet_p")
-            card["flip_rates"] = {**card["flips"], "normalizer": table["network"], **{name: table[name] for name in ("verified", "source")}}
+            card["flip_rates"] = {**flips, "normalizer": table["network"], **{name: table[name] for name in ("verified", "source")}}
     if "calibration" in chosen:
         card["calibration"] = {"bins": "100 examples a bin by confidence, the last bin included"}
     if shifts:
@@ -107,7 +98,12 @@ def card_of(
         card["distance"] = {"seed": SEED, **attacked}
         card["attack_curves"] = {**card["distance"], "attacks": list(eval_config.curve_attacks)}
     if "certified" in chosen:
-        card |= _smoothing_parts(eval_config, attacked)
+        noise = {"sigma": eval_config.smoothing_sigma, "seed": SEED, **attacked}
+        samples = {"selection": eval_config.smoothing_selection, "samples": eval_config.smoothing_samples, "alpha": smoothing.ALPHA}
+        card["certified"] = {**noise, **samples}
+        card["smoothed_clean"] = {**noise, "votes": min(eval_config.smoothing_samples, smoothing.MAX_VOTES)}
+        attack = {"attack": "pgd", "steps": smoothing.PGD_STEPS, "gradient_samples": smoothing.PGD_SAMPLES}
+        card["smoothed"] = {**card["smoothed_clean"], **attack}
     return card
 
 
@@ -126,23 +122,20 @@ def adaptation_part(source: Source, eval_config: EvalConfig) -> dict:
 
 
 def _attack_parts(eval_config, attacked, surrogate):
-    """The parts of robust accuracies, FGSM and the checks of the attacks."""
     pgd = {"attack": "pgd", "seed": SEED, "steps": adversarial.PGD_STEPS}
     queries = {"queries": eval_config.attack_queries, **attacked}
-    parts: dict[str, dict] = {}
-    if "autoattack" in eval_config.attack:
-        parts["robust"] = {**adversarial.AUTOATTACK_CARD, **queries}
-    if "pgd" in eval_config.attack:
-        parts["robust_pgd"] = {**pgd, "starts": adversarial.PGD_STARTS, **attacked}
-    if "square" in eval_config.attack:
-        parts["robust_square"] = {"attack": "square", "seed": SEED, **queries}
-    if others := [name for name in eval_config.attack if name not in ATTACKS]:
-        for name in others:
+    robust = {
+        "autoattack": ("robust", {**adversarial.AUTOATTACK_CARD, **queries}),
+        "pgd": ("robust_pgd", {**pgd, "starts": adversarial.PGD_STARTS, **attacked}),
+        "square": ("robust_square", {"attack": "square", "seed": SEED, **queries}),
+    }
+    parts: dict[str, dict] = dict(robust[name] for name in ATTACKS if name in eval_config.attack)
+    for name in eval_config.attack:
+        if name not in ATTACKS:
             adversarial.check_attack(name)
-        code = {name: digest_of_code(attacks.ATTACKS[name]) for name in others}
-        parts["robust_by"] = {
-            name: {"attack": name, "seed": SEED, **attacked, **({"user_code": code[name]} if code[name] else {})} for name in others
-        }
+            code = digest_of_code(attacks.ATTACKS[name])
+            fields = {"attack": name, "seed": SEED, **attacked, **({"user_code": code} if code else {})}
+            parts["robust_by"] = {**parts.get("robust_by", {}), name: fields}
     if surrogate is not None:
         conventions = surrogate.interface.conventions()
         parts["robust_transfer"] = {**pgd, "surrogate": surrogate.digest(), "surrogate_interface": conventions, **attacked}
@@ -153,51 +146,39 @@ def _attack_parts(eval_config, attacked, surrogate):
     if eval_config.attack_checks:
         parts["checks"] = {"seed": SEED, "num_images": adversarial.CHECKED, "subset": "stratified", **attacked}
         radii = adversarial.largest_radii(eval_config.attack_radii)
-        if radii != adversarial.largest_radii(EvalConfig.attack_radii):  # those of every card without this part
+        if radii != adversarial.largest_radii(EvalConfig.attack_radii):  # the radii of every card without this field
             parts["checks"]["radii"] = radii
     return parts
 
 
-def _smoothing_parts(eval_config, attacked):
-    """The parts of certified accuracies and of the smoothed classifier."""
-    noise = {"sigma": eval_config.smoothing_sigma, "seed": SEED, **attacked}
-    votes = {"votes": min(eval_config.smoothing_samples, smoothing.MAX_VOTES)}
-    samples = {"selection": eval_config.smoothing_selection, "samples": eval_config.smoothing_samples, "alpha": smoothing.ALPHA}
-    attack = {"attack": "pgd", "steps": smoothing.PGD_STEPS, "gradient_samples": smoothing.PGD_SAMPLES}
-    return {"certified": {**noise, **samples}, "smoothed_clean": {**noise, **votes}, "smoothed": {**noise, **votes, **attack}}
-
-
 def has_corruptions_of(card: Card, eval_config: EvalConfig) -> bool:
-    """Returns whether the corruptions in a card, if there are any, are those of an evaluation: its frost, or its corrupted set."""
+    """Returns whether a card has the corruptions of an evaluation, its frost or its corrupted set, or none."""
     if "corruptions" not in card:
         return True
     fields = _corruption_fields(eval_config, tuple(card["data"]["image_shape"]))
     return {name: card["corruptions"].get(name) for name in fields} == fields
 
 
-def _describe(eval_config, image_shape):
-    """Description of the corruptions of images (H, W, C)."""
-    constants, protocol = eval_config.constants(image_shape), eval_config.protocol(image_shape)
-    return corruptions.describe(
-        image_shape, constants, protocol, eval_config.frost_dir or None, eval_config.corruptions or corruptions.CORRUPTIONS
-    )
-
-
 def _corruption_fields(eval_config, image_shape):
     """Fields of corruptions on the fly, or of the card of a corrupted set; of a published set only the name is known."""
-    description, folder = _describe(eval_config, image_shape), eval_config.corrupted_dir
+    description = corruptions.describe(
+        image_shape,
+        eval_config.constants(image_shape),
+        eval_config.protocol(image_shape),
+        eval_config.frost_dir or None,
+        eval_config.corruptions or corruptions.CORRUPTIONS,
+    )
+    folder = eval_config.corrupted_dir
     if not folder:
         return {"seed": SEED, **description}
-    is_folder = os.path.isdir(folder)
-    set_card = reader.card_of(folder) if is_folder else {}
-    known = {field: set_card[field] for field in ("seed", *description) if field in set_card}
-    return known or {"prepared_set": os.path.basename(folder.rstrip("/")), **(_files_of(folder) if is_folder else {})}
-
-
-def _files_of(folder):
-    """Names and sizes of the files of a published set, without its subfolders."""
-    entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    return {"files": digest("\n".join(f"{entry.name} {entry.stat().st_size if entry.is_file() else ''}" for entry in entries))}
+    set_card = reader.card_of(folder) if os.path.isdir(folder) else {}
+    if known := {field: set_card[field] for field in ("seed", *description) if field in set_card}:
+        return known
+    fields = {"prepared_set": os.path.basename(folder.rstrip("/"))}
+    if os.path.isdir(folder):  # names and sizes of the files of a published set, without its subfolders
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        fields["files"] = digest("\n".join(f"{entry.name} {entry.stat().st_size if entry.is_file() else ''}" for entry in entries))
+    return fields
 
 
 def image_sizes(source: Source, predict: Classifier) -> dict[str, list[int]]:
@@ -222,31 +203,33 @@ def dependencies(model: str | None, interface: Mapping | None, card: Card, name:
 
 
 def part_of(card: Card, metric: str) -> Mapping | None:
-    """Returns the fields of a card that a metric depends on besides `data`, or None.
-
-    Those of `nun` include its floor, those of means over corruptions their severities.
-    """
-    name = parse_metric(metric).plain
-    fields = card.get(name.card_family)
-    if fields and name.family == "shift":
+    """Returns the fields of a card that a metric depends on besides `data`, also NUN's floor and the severities of means; or None."""
+    name = parse_metric(metric)
+    if name.is_clean:
+        return None
+    part = name.card_family
+    fields = card.get(part)
+    if not fields:
+        return fields
+    if name.family == "shift":
         return fields.get(name.name)
-    if fields and name.family == "ood":
-        return _of_open_set(fields, name.name)
-    if fields and str(name) == "nun":
+    if name.family == "ood":
+        return _open_set_fields(fields, name.name)
+    if name.family == "nun" and not name.name:
         return {**fields, **card.get("nun", {})}
-    if fields and "user_code" in fields:  # of all corruptions: keep that of those that the metric is about
+    if "user_code" in fields:  # of all corruptions: keep the code of those in the metric
         members = metrics.MEANS.get(name.name, (name.name,))
         code = {member: text for member, text in fields["user_code"].items() if member in members}
         fields = {field: value for field, value in fields.items() if field != "user_code"} | ({"user_code": code} if code else {})
-    if fields and name.family == "robust" and name.card_family == "robust_by":
+    if part == "robust_by":
         return fields.get(name.name.partition("/")[0])
-    if fields and name.family in CORRUPTION_FAMILIES and name.severity is None:
+    if name.family in CORRUPTION_FAMILIES and name.severity is None:
         return {**fields, "means_over_severities": [*ALL_SEVERITIES], **card.get("corruption_means", {})}
     return fields
 
 
-def _of_open_set(fields, name):
-    """The fields of a set NAME, or of a metric NAME/auroc or NAME/SCORE/auroc, of which nearest neighbors matter to knn alone."""
+def _open_set_fields(fields, name):
+    """The fields of a set NAME, or of a metric NAME/auroc or NAME/SCORE/auroc; nearest neighbors matter to knn alone."""
     *path, kind = name.split("/")
     is_metric = kind in ("auroc", "fpr95")
     neighbors = {} if is_metric and path[-1:] != ["knn"] else {field: fields[field] for field in fields if field != "sets"}
@@ -259,9 +242,10 @@ def difference(metric: str, first: Card | None, second: Card | None) -> list[tup
     if not first or not second:
         return []
     differing: list[tuple[str, object, object]] = []
-    ignored = {"std_from"} if parse_metric(metric).family == "un" else set()  # in the fields of all noise, but for NUN alone
+    name = parse_metric(metric)
+    ignored = {"std_from"} if name.family == "un" else set()  # in the fields of all noise, but for NUN alone
     adapted = ("adaptation",) if "adaptation" in first and "adaptation" in second else ()  # else it is what is compared
-    for part in ("data", *adapted, parse_metric(metric).card_family):
+    for part in ("data", *adapted, name.card_family):
         one, other = ((card.get(part) if part in ("data", "adaptation") else part_of(card, metric)) or {} for card in (first, second))
         differing += [
             (f"{part}.{field}", one.get(field), other.get(field))

@@ -17,9 +17,9 @@ from tf_robust import data, metrics
 from tf_robust.configs.evaluation import EvalConfig
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_subset
-from tf_robust.evaluation.evaluation_set import EvaluationSet, batch_size_of, clean_batches, read_batches
+from tf_robust.evaluation import scoring
 from tf_robust.evaluation.metric_value import parse_metric
-from tf_robust.evaluation.scoring import collect, correctness, masked_logits, score_set
+from tf_robust.evaluation.scoring import EvaluationSet
 from tf_robust.ops import philox
 from tf_robust.saved_models.loading import Classifier
 from tf_robust.utils.files import decoded, encoded
@@ -32,45 +32,44 @@ NEIGHBORS = 0.001  # k as a fraction of them: 50 of 50,000 and 10 of 12,800 in S
 BASELINE_SCORE = "max_softmax"  # the score of `ood/NAME/auroc`
 
 
-def fit_set(source: Source, eval_config: EvalConfig) -> EvaluationSet:
+def validation_set(source: Source, eval_config: EvalConfig) -> EvaluationSet:
     """Returns the validation images, whose record has what was fitted on them."""
     score = functools.partial(_fit, eval_config=eval_config, positions=source.positions)
-    return EvaluationSet("confidence", lambda: clean_batches(source), score, source.class_mask)
+    return EvaluationSet("confidence", lambda: scoring.clean_batches(source), score, source.class_mask)
 
 
 def with_confidence(one: EvaluationSet, fitted: dict, eval_config: EvalConfig, positions: np.ndarray) -> EvaluationSet:
     """Returns an evaluation set whose record also has the metrics of fitted confidences; others than `applies_to` unchanged.
 
-    `fitted` is the record of `fit_set`; the positions, int [N], are those of the images in their data set.
+    `fitted` is the record of `validation_set`; the positions, int [N], locate the images in their data set.
     """
     if not applies_to(one.name):
         return one
-    further = functools.partial(score, fitted=fitted, eval_config=eval_config, positions=positions, keep=parse_metric(one.name).is_clean)
-    return dataclasses.replace(one, score=functools.partial(score_set, further=further))
+    keep = parse_metric(one.name).is_clean
+    further = functools.partial(_score_confidence, fitted=fitted, eval_config=eval_config, positions=positions, keep=keep)
+    return dataclasses.replace(one, score=functools.partial(scoring.score_set, further=further))
 
 
 def applies_to(name: str) -> bool:
     """Returns whether fitted confidences are measured on a set: clean, shifted, or corrupted."""
-    return parse_metric(name).is_clean or parse_metric(name).family in ("shift", "corruptions")
+    parsed = parse_metric(name)
+    return parsed.is_clean or parsed.family in ("shift", "corruptions")
 
 
 def _fit(predict, evaluation_set, eval_config, positions):
     """The record of validation images: scale and bias of the logits, threshold, quantile."""
-    logits, labels = collect(predict, evaluation_set)
+    logits, labels = scoring.collect(predict, evaluation_set)
     everything = np.arange(len(labels))
     halves = np.array_split(np.argsort(uniforms(everything, _HALVES), kind="stable"), 2)
-    thresholds = bool(eval_config.abstain_accuracy or eval_config.conformal)
-    scaling = halves[0] if thresholds else everything
+    scaling = halves[0] if eval_config.abstain_accuracy or eval_config.conformal else everything
     record: dict = {"kind": "confidence", "count": len(labels), "scale": 1.0, "bias": 0.0, "threshold": None, "quantile": None}
     if eval_config.calibrate == "temperature":
         record["scale"] = 1 / metrics.fit_temperature(logits[scaling], labels[scaling])
     if eval_config.calibrate == "vector":
         record["scale"], record["bias"] = (part.tolist() for part in metrics.fit_vector_scaling(logits[scaling], labels[scaling]))
-    scaled = scale(logits, record)
-    probabilities = scipy.special.softmax(scaled, axis=1)
+    probabilities, confidences, correct, _ = _scaled_results(logits, labels, record)
     if eval_config.abstain_accuracy:
-        outcomes = probabilities.max(axis=1), scaled.argmax(axis=1) == labels
-        first, second = (tuple(part[half] for part in outcomes) for half in halves)
+        first, second = ((confidences[half], correct[half]) for half in halves)
         threshold = metrics.accuracy_threshold(first, second, eval_config.abstain_accuracy)
         record |= {"threshold": threshold.value, "answered": threshold.answered, "correct": threshold.correct, "low": threshold.low}
     if eval_config.conformal:
@@ -80,38 +79,34 @@ def _fit(predict, evaluation_set, eval_config, positions):
     return record
 
 
-def score(logits: np.ndarray, labels: np.ndarray, *, fitted: dict, eval_config: EvalConfig, positions: np.ndarray, keep: bool) -> dict:
-    """Returns the entry `confidence` of a set's record, with `keep` also the confidence of each image.
+def _scaled_results(logits, labels, fitted):
+    """(probabilities [N, C], confidences [N], correct [N], logits [N, C]) after scaling, float64."""
+    scaled = np.asarray(logits, np.float64) * np.asarray(fitted["scale"]) + np.asarray(fitted["bias"])
+    probabilities = scipy.special.softmax(scaled, axis=1)
+    return probabilities, probabilities.max(axis=1), scaled.argmax(axis=1) == labels, scaled
 
-    The logits [N, C] are as the model returns them; the other arguments are those of `with_confidence`.
-    """
-    scaled = scale(logits, fitted)
-    probabilities, correct = scipy.special.softmax(scaled, axis=1), scaled.argmax(axis=1) == labels
-    confidences = probabilities.max(axis=1)
+
+def _score_confidence(logits, labels, *, fitted, eval_config, positions, keep):
+    """The entry `confidence` of a set's record, with `keep` also the confidence of each image; logits as the model returns them."""
+    probabilities, confidences, correct, scaled = _scaled_results(logits, labels, fitted)
     bins = np.clip(np.digitize(confidences, BINS) - 1, 0, len(BINS) - 2)
     histogram = [np.bincount(bins, weights, len(BINS) - 1) for weights in (None, correct, confidences)]
-    found: dict = {"correct": int(correct.sum()), "bins": encoded(np.array(histogram, np.float64))}
+    entry: dict = {"correct": int(correct.sum()), "bins": encoded(np.array(histogram, np.float64))}
     if eval_config.calibrate != "none":
-        found |= {
+        entry |= {
             "rms": metrics.rms_calibration_error(confidences, correct),
             "ece": metrics.expected_calibration_error(confidences, correct),
             "brier": metrics.brier_score(probabilities, labels),
             "nll": metrics.negative_log_likelihood(np.maximum(scaled, -1e30), labels),
         }
     if fitted["threshold"] is not None:
-        found["answered"], found["answered_correct"] = metrics.answered(confidences, correct, fitted["threshold"])
+        entry["answered"], entry["answered_correct"] = metrics.answered(confidences, correct, fitted["threshold"])
     if fitted["quantile"] is not None:
-        scores = metrics.aps_scores(probabilities, uniforms(positions, _MEASURE))
-        inside = scores <= fitted["quantile"]
-        found |= {"covered": int(inside[np.arange(len(labels)), labels].sum()), "size": int(inside.sum())}
+        inside = metrics.aps_scores(probabilities, uniforms(positions, _MEASURE)) <= fitted["quantile"]
+        entry |= {"covered": int(inside[np.arange(len(labels)), labels].sum()), "size": int(inside.sum())}
     if keep:
-        found |= {"confidences": encoded(confidences.astype(np.float32)), "which": encoded(np.packbits(correct))}
-    return {"confidence": found}
-
-
-def scale(logits: np.ndarray, fitted: dict) -> np.ndarray:
-    """Returns logits [N, C] * scale + bias, float64."""
-    return np.asarray(logits, np.float64) * np.asarray(fitted["scale"]) + np.asarray(fitted["bias"])
+        entry |= {"confidences": encoded(confidences.astype(np.float32)), "which": encoded(np.packbits(correct))}
+    return {"confidence": entry}
 
 
 def uniforms(indices: Sequence[int] | np.ndarray, purpose: int) -> np.ndarray:
@@ -127,8 +122,8 @@ def bins(record: dict) -> np.ndarray:
 
 def outcomes(record: dict) -> tuple[np.ndarray, np.ndarray]:
     """Returns (confidences [N], correct [N]) of the clean set after scaling."""
-    found = record["confidence"]
-    return decoded(found["confidences"], np.float32), correctness({**record, "which": found["which"]})
+    entry = record["confidence"]
+    return decoded(entry["confidences"], np.float32), scoring.correctness({**record, "which": entry["which"]})
 
 
 def groups(records: Sequence[dict]) -> dict[str, list[dict]]:
@@ -145,17 +140,11 @@ def groups(records: Sequence[dict]) -> dict[str, list[dict]]:
 
 @dataclasses.dataclass(frozen=True)
 class OpenSets:
-    """Data sets of other classes, and what scores of them need.
+    """Data sets of other classes, and what scores of them need."""
 
-    Attributes:
-        sources: {name in metrics: images}; their labels are not used.
-        model: has an output `embedding`; None: there are no scores by nearest neighbors.
-        known: training images for nearest neighbors; None: there are none.
-    """
-
-    sources: dict[str, Source] = dataclasses.field(default_factory=dict)
-    model: Classifier | None = None
-    known: Source | None = None
+    sources: dict[str, Source] = dataclasses.field(default_factory=dict)  # {name in metrics: images}; their labels are not used
+    model: Classifier | None = None  # has an output `embedding`; None: there are no scores by nearest neighbors
+    known: Source | None = None  # training images for nearest neighbors; None: there are none
 
     def card(self) -> dict:
         """Returns what the metrics depend on, for JSON."""
@@ -169,21 +158,31 @@ class OpenSets:
         return max(1, round(NEIGHBORS * len(self.known))) if self.model and self.known else 0
 
     def evaluation_sets(self, source: Source) -> list[EvaluationSet]:
-        """Returns the set of the model's own classes, those of a source, `ood`, and the others, `ood/NAME`; none if there are no others."""
-        if not self.sources:
-            return []
-        size = batch_size_of(source.image_shape)
+        """Returns the set `ood` of the model's own classes, from a source, and the sets `ood/NAME`; none if there are no others."""
+        size, model = scoring.batch_size_of(source.image_shape), self.model if self.known else None
 
         @functools.cache
-        def known():
-            if self.model is None or self.known is None:
-                return None
-            return np.concatenate([self.model.outputs(images)["embedding"] for images, _ in data.evaluation_batches(self.known, size)])
+        def known_embeddings():
+            return np.concatenate([model.outputs(images)["embedding"] for images, _ in data.evaluation_batches(self.known, size)])
 
-        score = functools.partial(_score_open_set, known=known, open_sets=self)
+        def score(predict, evaluation_set):
+            parts: list[dict] = []
+            for images, *_ in scoring.read_batches(evaluation_set):
+                if model is None:
+                    parts.append(metrics.logit_scores(np.asarray(predict(images))))
+                    continue
+                outputs = model.outputs(images)
+                neighbors = metrics.neighbor_scores(known_embeddings(), np.asarray(outputs["embedding"]), self.neighbors)
+                logits = scoring.masked_logits(outputs["logits"], evaluation_set.class_mask)
+                parts.append({**metrics.logit_scores(np.asarray(logits)), "knn": neighbors})
+            scores = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            encoded_scores = {name: encoded(one.astype(np.float32)) for name, one in scores.items()}
+            return {"kind": "ood", "count": len(scores[BASELINE_SCORE]), "scores": encoded_scores}
+
+        named = {"ood": source, **{f"ood/{name}": one for name, one in self.sources.items()}} if self.sources else {}
         return [
             EvaluationSet(name, functools.partial(data.evaluation_batches, one, size), score, source.class_mask)
-            for name, one in {"ood": source, **{f"ood/{name}": one for name, one in self.sources.items()}}.items()
+            for name, one in named.items()
         ]
 
 
@@ -192,18 +191,3 @@ def known_images(training: Source) -> Source:
     if len(training) <= KNOWN:
         return training
     return stratified_subset(training, KNOWN) if training.random_access else training.part(0, KNOWN)
-
-
-def _score_open_set(predict, evaluation_set, known, open_sets):
-    """The record of a set: the scores of each image."""
-    parts: list[dict] = []
-    for images, *_ in read_batches(evaluation_set):
-        if known() is None:
-            parts.append(metrics.logit_scores(np.asarray(predict(images))))
-            continue
-        outputs = open_sets.model.outputs(images)
-        scores = metrics.logit_scores(np.asarray(masked_logits(outputs["logits"], evaluation_set.class_mask)))
-        parts.append({**scores, "knn": metrics.neighbor_scores(known(), np.asarray(outputs["embedding"]), open_sets.neighbors)})
-    scores = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    count = len(scores[BASELINE_SCORE])
-    return {"kind": "ood", "count": count, "scores": {name: encoded(one.astype(np.float32)) for name, one in scores.items()}}

@@ -1,4 +1,4 @@
-"""The images that models are evaluated on: those that a model was not trained on, by its card."""
+"""The images that models are evaluated on, which a model was not trained on, by its card."""
 
 import dataclasses
 import filecmp
@@ -35,31 +35,24 @@ class EvaluationData:
     shift_images: Mapping[str, Source] = dataclasses.field(default_factory=dict)  # {one of `eval_config.shifts`: its images}
 
     def __post_init__(self):
-        data.kinds.check_shifts(self.eval_config.shifts)
-        data.kinds.check_shifts(self.eval_config.ood, "ood")
+        for flag in ("shifts", "ood"):
+            if names := getattr(self.eval_config, flag):
+                data.kinds.check_shifts(names, flag)
 
     def source(self, split: str, examples: int = 0, mapped: bool = True) -> Source:
         """Returns one split of the data, of validation and test so many examples, stratified; 0: all.
 
         Parts of data without splits are drawn before labels are mapped (`map_labels`).
         """
-        return sources.open_split(
-            self.config,
-            split,
-            examples,
-            seed=self.seed,
-            model_size=self.model_size,
-            num_classes=self.num_classes,
-            images=self.images,
-            mapped=mapped,
-        )
+        options = {"seed": self.seed, "model_size": self.model_size, "num_classes": self.num_classes, "images": self.images}
+        return sources.open_split(self.config, split, examples, mapped=mapped, **options)  # type: ignore[arg-type]
 
     def map_labels(self, source: Source) -> Source:
         """Returns a part of the data whose labels are columns of the model's output."""
         return sources.map_labels(self.config, source, self.num_classes)
 
     def like_images(self, source: Source) -> Source:
-        """Returns further images in memory with labels that are mapped as those of `images`, if they have the same classes."""
+        """Returns further images in memory with labels mapped like the labels of `images`, if they have the same classes."""
         return self.map_labels(source) if self.images is not None and source.class_names == self.images.class_names else source
 
     @property
@@ -70,16 +63,14 @@ class EvaluationData:
 
     def evaluation_source(self) -> Source:
         """Returns the images to evaluate on."""
-        subset = self.eval_config.subset
-        if not self.held_out:
-            return self.source(self.eval_config.evaluation_split, subset)
-        return self._divided(data.WHOLE, subset)
+        if self.held_out:
+            return self._divided(data.WHOLE, self.eval_config.subset)
+        return self.source(self.eval_config.evaluation_split, self.eval_config.subset)
 
     def _divided(self, split, subset=0):
-        """A part of data without splits, of which a fraction is held out."""
+        """A part of data without splits, with a fraction held out."""
         source = data.split_train_val_test(self.source(data.WHOLE, mapped=False), split, self.held_out)
-        source = data.stratified_subset(source, subset) if 0 < subset < len(source) else source
-        return self.map_labels(source)
+        return self.map_labels(data.stratified_subset(source, subset) if 0 < subset < len(source) else source)
 
     def shifts(self, original: Source) -> list[Shift]:
         """Returns the shifted data sets, with the classes and the image size of the images to evaluate on."""
@@ -96,25 +87,22 @@ class EvaluationData:
             return self.like_images(self.validation_images)
         if self.held_out:
             return self._divided("validation")
-        c = self.config
-        if self.eval_config.evaluation_split == "all" or not data.has_validation(c.data, c.data_dir or None, c.validation_fraction):
+        c, split = self.config, self.eval_config.evaluation_split
+        if split == data.WHOLE or not data.has_validation(c.data, c.data_dir or None, c.validation_fraction):
             advice = "" if self.images is None else "validation_data=(images, labels), or "
             advice += "validation_fraction=0.1"
             advice += ", which evaluates on all others" if self.images is not None or not data.has_splits(c.data) else ""
             raise ValueError(
                 "Expected a validation part, which calibrate, abstain_accuracy and conformal are fitted on. "
-                f"Received: {c.data} without one, evaluation_split={self.eval_config.evaluation_split}. Try: {advice}"
+                f"Received: {c.data} without one, evaluation_split={split}. Try: {advice}"
             )
         return self.source("validation")
 
     def open_sets(self, original: Source, model: Classifier | None) -> evaluation.OpenSets:
         """Returns the data sets of other classes, and what nearest neighbors need: a model with an output `embedding`, or None."""
-        sources = self.other_sources(original)
-        if not sources:
-            return evaluation.OpenSets()
         if model is None:
             print_note("ood without nearest neighbors: the model has no output 'embedding', and is no Keras model with a dense last layer.")
-        return evaluation.OpenSets(sources, model, self.known_source() if model else None)
+        return evaluation.OpenSets(self.other_sources(original), model, self.known_source() if model else None)
 
     def other_sources(self, original: Source) -> dict[str, Source]:
         """Returns {name in metrics: images of other classes}, with the image size of the images to evaluate on."""
@@ -126,21 +114,24 @@ class EvaluationData:
 
     def known_source(self) -> Source | None:
         """Returns the training images among which nearest neighbors are found, or None."""
-        if self.training_images is not None:
-            return evaluation.known_images(self.training_images)
-        if self.images is None and self.eval_config.evaluation_split != "all" and data.has_training(self.config.data):
-            return evaluation.known_images(self.source("train"))
-        print_note(f"ood without nearest neighbors: {self.config.data} has no training images besides the evaluated ones.")
-        return None
+        training = self.training_images
+        if training is None and self.images is None:
+            training = self._training_source()
+        if training is None:
+            print_note(f"ood without nearest neighbors: {self.config.data} has no training images besides the evaluated ones.")
+        return training if training is None else evaluation.known_images(training)
+
+    def _training_source(self):
+        has_training = self.eval_config.evaluation_split != data.WHOLE and data.has_training(self.config.data)
+        return self.source("train") if has_training else None
 
     def noise_source(self) -> Source | None:
         """Returns the images from which NUN computes its standard deviations: the evaluated ones if there are none to train on."""
         if not self.eval_config.needs_training_set:
             return None
-        if self.training_images is not None:
-            return self.training_images
-        if self.eval_config.evaluation_split != "all" and data.has_training(self.config.data):
-            return self.source("train")
+        training = self._training_source() if self.training_images is None else self.training_images
+        if training is not None:
+            return training
         print_note(f"nun's noise depends on the standard deviations of the evaluated images of {self.config.data}: it has no others.")
         return self.evaluation_source()
 
@@ -151,16 +142,18 @@ def with_default_split(given: EvaluationData, card: Mapping[str, typing.Any], ca
     The card of the model names the data that it was trained on; the integers of the formats `calibrated` are calibrated on training images.
     """
     name = given.config.data
-    trained = trainings_on(card, name) if given.images is None else []
-    if any(one.get("validation_fraction", 0.0) is None for one in trained) and not data.has_splits(name):
-        print_note(
-            f"the model was trained on images of {name} that are not those of a split: its accuracies on them may be too high. "
-            "Try: other images, such as the test images of that training"
-        )
-        trained = []
-    part_only = trained or calibrated
-    if given.images is None and (part_only or data.has_splits(name)):
-        return given
+    if given.images is None:
+        trained = trainings_on(card, name)
+        if data.has_splits(name):
+            return given
+        if any(one.get("validation_fraction", 0.0) is None for one in trained):
+            print_note(
+                f"the model was trained on images of {name} that are not a split's: its accuracies on them may be too high. "
+                "Try: other images, such as the test images of that training"
+            )
+            trained = []
+        if trained or calibrated:
+            return given
     return dataclasses.replace(given, eval_config=dataclasses.replace(given.eval_config, evaluation_split="all"))
 
 
@@ -181,7 +174,7 @@ def print_default_split(given: EvaluationData, calibrated: Sequence[str] = ()) -
 def with_validation_of_card(card: Mapping[str, typing.Any], path: str, config: DataConfig) -> DataConfig:
     """Returns a configuration whose validation (and, of data without splits, test) images a model was not trained on, by its card.
 
-    A `validation_fraction` of 0 becomes that of the training, which is printed. Models of other data, without such a card, or of data with
+    A `validation_fraction` of 0 becomes the training's, which is printed. Models of other data, without such a card, or of data with
     a validation split of their own are not concerned. ValueError: the model at `path` was trained on some of these images.
     """
     held_out = fraction_not_trained_on(card, config.data)
@@ -195,7 +188,7 @@ def with_validation_of_card(card: Mapping[str, typing.Any], path: str, config: D
     check_unchanged(card, path, config)
     if config.validation_fraction > held_out:
         raise ValueError(
-            f"Expected validation_fraction <= {held_out:g}, that of the training of {path}, which was trained on the other "
+            f"Expected validation_fraction <= {held_out:g}, as in the training of {path}, which was trained on the other "
             f"images. Received: {config.validation_fraction:g}. Try: leave out validation_fraction"
         )
     if config.validation_fraction:
@@ -210,10 +203,9 @@ def check_unchanged(card: Mapping[str, typing.Any], path: str, config: DataConfi
     if not described or data.has_splits(config.data):
         return
     now = data.describe_division(config.data, data_range=config.data_range)
-    changed = [one for one in described if one != now]
-    if changed:
-        before = changed[0]
-        count = f"{now['images']} instead of {before.get('images')}" if now["images"] != before.get("images") else "with other labels"
+    if changed := [one for one in described if one != now]:
+        before = changed[0].get("images")
+        count = f"{now['images']} instead of {before}" if now["images"] != before else "with other labels"
         raise ValueError(
             f"Expected the images of {config.data} with which {path} was trained: of changed images, it is not known which ones it was "
             f"trained on. Received: images that have changed since ({count}). Try: keep new images in a folder or file of their own"
@@ -232,19 +224,14 @@ def trainings_on(card: Mapping[str, typing.Any], name: str) -> list[dict[str, ty
 
 
 def is_same_data(name: str, other: str) -> bool:
-    """Returns whether two names are those of one data set: of files, paths that end alike, if both exist with the same content."""
+    """Returns whether two names mean one data set: paths of files end alike and, if both exist, have the same content."""
     paths = [one.partition(":")[2] if data.kind_of(one).has_path else "" for one in (name, other)]
     if not all(paths):
         return not any(paths) and name.partition(":")[0] == other.partition(":")[0]
     first, second = (os.path.normpath(os.path.expanduser(path)) for path in paths)
     if os.path.basename(first) != os.path.basename(second):
         return False
-    return not (os.path.exists(first) and os.path.exists(second)) or _have_same_content(first, second)
-
-
-def _have_same_content(first, second):
-    """Whether two files, or the names and sizes of the files in two folders, are the same."""
-    if os.path.samefile(first, second):
+    if not (os.path.exists(first) and os.path.exists(second)) or os.path.samefile(first, second):
         return True
     if os.path.isfile(first) and os.path.isfile(second):
         return filecmp.cmp(first, second, shallow=False)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 
 from tf_robust import attacks, corruptions, metrics
-from tf_robust.configs.evaluation import ALL_SEVERITIES, NOISE_FLOORS, EvalConfig
+from tf_robust.configs.evaluation import ALL_SEVERITIES, CLEAN_EVALUATIONS, NOISE_FLOORS, EvalConfig
 from tf_robust.corruptions import severities
 
 FRACTION = "Fraction, 0 to 1"
@@ -33,20 +33,16 @@ class Field(typing.NamedTuple):
     example: str
 
 
-def _choice(values: Mapping[str, str], example: str) -> Field:
-    return Field("|".join(map(re.escape, values)), values.__getitem__, example)
-
-
 def words(name: str) -> str:
     """Returns the name of a corruption, perturbation or check in words."""
     return name.replace("_", " ").replace("jpeg", "JPEG").replace("gaussian", "Gaussian")
 
 
-def _names(names: Iterable[str], example: str) -> Field:
-    return _choice({name: words(name) for name in names}, example)
+def _names(names: Iterable[str], example: str, to_words: Callable[[str], str] = words) -> Field:
+    return Field("|".join(map(re.escape, names)), to_words, example)
 
 
-def _group_words(group: str) -> str:
+def _group_words(group):
     if group.startswith("severity_"):
         return f"corrupted images, {words(group[:-1])}"
     return group[len("shift/") : -1] or "clean images"
@@ -60,13 +56,13 @@ _FIELDS = {
     "sequence": _names(corruptions.SEQUENCES, "tilt"),
     "imagenet_sequence": _names(metrics.PERTURBATIONS, "tilt"),
     "floor": _names((f"{floor:g}" for floor in NOISE_FLOORS), "0.1"),
-    "ball": _choice({norm: _NORMS[norm] for norm in ("l2", "linf")}, "linf"),
-    "norm": _choice(_NORMS, "l2"),
+    "ball": _names(("l2", "linf"), "linf", _NORMS.__getitem__),
+    "norm": _names(_NORMS, "l2", _NORMS.__getitem__),
     "radius": Field(r"[\d.]+(?:e-?\d+)?(?:/\d+)?", str, "8/255"),
     "l2_radius": Field(r"[\d.]+(?:e-?\d+)?", str, "0.5"),
     "positive_radius": Field(r"(?!0$)[\d.]+(?:e-?\d+)?", str, "0.5"),
     "check": _names(_CHECKS, "noise"),
-    "score": _choice(_SCORES, "energy"),
+    "score": _names(_SCORES, "energy", _SCORES.__getitem__),
     "name": Field(r".+", str, "NAME"),  # of a class, a group or a data set
     "group": Field(r"(?:severity_[1-5]/|shift/.+/)?", _group_words, ""),  # of images with fitted confidences; empty: clean images
 }
@@ -75,7 +71,7 @@ _FIELDS = {
 class Option(typing.NamedTuple):
     """An option of an evaluation that metrics need.
 
-    `values` are texts of which one is needed, the best advice first, with the fields of the pattern in braces; or a function (values of the
+    `values` are texts; one is needed, the best advice is first, with the fields of the pattern in braces; or a function (values of the
     fields, EvalConfig) -> texts, none if the option is not needed. None: any value but the default, such as the example.
     """
 
@@ -86,42 +82,23 @@ class Option(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """A metric, or all metrics whose names have one pattern. Title and text may have the fields of the pattern in braces.
+    """A metric, or all metrics whose names have one pattern. Title and text may have the fields of the pattern in braces."""
 
-    Attributes:
-        pattern: name in `evaluation.json`; its part before the first slash is the family.
-        title: long name, such as "Uniform noise (UN)".
-        text: definition in one line; that of an accuracy is "Accuracy on IMAGES" or "Accuracy on IMAGES: details".
-        unit: of the values.
-        direction: which values are better, "higher" or "lower"; empty for a number that was fitted on validation images.
-        evaluations: of which one is needed; empty: none.
-        options: further options that are needed.
-        headline: whether reports show it first, and others of its family without this mark later.
-        detail: whether it is about one corruption, perturbation, class, group, score or check, and not a mean or a count.
-        change: what was applied to the images: corruptions, perturbations, noise, attacks, shifts, Gaussian noise; or nothing.
-        card: part of the evaluation card that it depends on besides `data`; empty: the one of its family.
-        record_field: field of the record of every set of images that has the value; empty: it is computed from several fields.
-        compute: with `record_field`, function (confidences [N], correct [N]) -> value; None: the mean of the field of `ImageResults`.
-        per_image: with `record_field`, the values of the images whose mean is the metric: another field, or a function
-            (confidences [N], correct [N]) -> [N]; None: there are none.
-        section: heading in lists of metrics.
-    """
-
-    pattern: str
-    title: str
-    text: str
-    unit: str = FRACTION
-    direction: typing.Literal["higher", "lower", ""] = "higher"
-    evaluations: tuple[str, ...] = ()
-    options: tuple[Option, ...] = ()
-    headline: bool = False
-    detail: bool = False
-    change: str = ""
-    card: str = ""
-    record_field: str = ""
-    compute: Callable | None = None
-    per_image: str | Callable | None = None
-    section: str = "Other"
+    pattern: str  # name in `evaluation.json`; its part before the first slash is the family
+    title: str  # long name, such as "Uniform noise (UN)"
+    text: str  # definition in one line; for an accuracy "Accuracy on IMAGES" or "Accuracy on IMAGES: details"
+    unit: str = FRACTION  # of the values
+    direction: typing.Literal["higher", "lower", ""] = "higher"  # is better; empty for a number that was fitted on validation images
+    evaluations: tuple[str, ...] = ()  # one of them is needed; empty: none
+    options: tuple[Option, ...] = ()  # further options that are needed
+    headline: bool = False  # whether reports show it first, and others of its family without this mark later
+    detail: bool = False  # whether it is about one corruption, perturbation, class, group, score or check, and not a mean or a count
+    change: str = ""  # applied to the images: corruptions, perturbations, noise, attacks, shifts, Gaussian noise; or nothing
+    card: str = ""  # part of the evaluation card that it depends on besides `data`; empty: the one of its family
+    record_field: str = ""  # field of the record of every set of images that has the value; empty: it is computed from several fields
+    compute: Callable | None = None  # of `record_field`: (confidences [N], correct [N]) -> value; None: mean of the field of `ImageResults`
+    per_image: str | Callable | None = None  # values of `record_field` for each image: another field, or (confidences, correct) -> [N]
+    section: str = "Other"  # heading in lists of metrics
 
     @property
     def family(self) -> str:
@@ -150,7 +127,7 @@ class Match(typing.NamedTuple):
 
     @property
     def is_detail(self) -> bool:
-        """Whether it is a detail of other metrics, as in `Metric`; of fitted confidences also that of other images than clean ones."""
+        """Whether it is a detail of other metrics, as in `Metric`; for fitted confidences also on other images than clean ones."""
         return self.metric.detail or bool(self.values.get("group"))
 
     def format(self, text: str) -> str:
@@ -159,26 +136,27 @@ class Match(typing.NamedTuple):
 
     @property
     def images(self) -> str:
-        """Of an accuracy the images, such as "images with uniform noise"; empty for other metrics."""
+        """The images of an accuracy, such as "images with uniform noise"; empty for other metrics."""
         text = self.metric.text
         return self.format(text.removeprefix(_ACCURACY).partition(": ")[0]) if text.startswith(_ACCURACY) else ""
 
     def needed(self, eval_config: EvalConfig) -> list[tuple[Option, tuple[str, ...] | None]]:
-        """Returns the options that the metric needs, each with the texts of which one is needed, as in `Option`."""
-        options = (Option("evaluations", self.metric.evaluations), *self.metric.options)
+        """Returns the options that the metric needs, each with the texts as in `Option`."""
         needed: list[tuple[Option, tuple[str, ...] | None]] = []
-        for option in options:
-            if callable(option.values):
-                texts = tuple(option.values(self.values, eval_config))
+        for option in (Option("evaluations", self.metric.evaluations), *self.metric.options):
+            if option.values is None:
+                needed.append((option, None))
+            elif callable(option.values):
+                needed.append((option, tuple(option.values(self.values, eval_config))))
             else:
-                texts = tuple(text.format(**self.values) for text in option.values or ())
-            if texts or option.values is None:
-                needed.append((option, texts or None))
-        return needed
+                needed.append((option, tuple(text.format(**self.values) for text in option.values)))
+        return [(option, texts) for option, texts in needed if texts != ()]
 
 
 def find_metric(name: str) -> Match:
     """Returns the metric of a name, without the prefix of an adapted model or of few labels; one without a text if it is unknown."""
+    if name in METRICS:
+        return Match(METRICS[name], {})
     family = name.partition("/")[0]
     for metric in METRICS.values():
         if metric.family == family and (match := metric.regex.fullmatch(name)):
@@ -212,48 +190,39 @@ def _unless_chosen(name: str) -> Option:
     return Option("corruptions", values)
 
 
-def _sequences(values, _):
-    return [which for which in ("all", "imagenet_p", "cifar_p") if values["sequence"] in corruptions.sequence_names(which)]
-
-
 def _square(_, eval_config):  # of AutoAttack alone, a model without gradients leaves Square
     return ("square", "autoattack") if eval_config.attack == ("autoattack",) else ("square",)
 
 
-def _check_attacks(values, _):
-    return ("pgd",) if values["check"] == "pgd" else _BY_GRADIENT.values
-
-
 def _check_radii(values, eval_config):
-    ball = values["ball"]
-    return [threat for threat in eval_config.attack_radii if threat.startswith(f"{ball}_")] or [f"{ball}_RADIUS"]
+    prefix = f"{values['ball']}_"
+    return [threat for threat in eval_config.attack_radii if threat.startswith(prefix)] or [f"{prefix}RADIUS"]
 
 
 def _fitted_evaluations(values, eval_config):
     if "group" not in values:  # a number that is fitted where there are images to apply it to
-        return () if eval_config.shifts else (*_CLEAN_SET, "corruptions")
-    return {"": _CLEAN_SET, "severity": ("corruptions",)}.get(values["group"].partition("_")[0], ())
+        return () if eval_config.shifts else (*CLEAN_EVALUATIONS, "corruptions")
+    return {"": CLEAN_EVALUATIONS, "severity": ("corruptions",)}.get(values["group"].partition("_")[0], ())
 
 
-def _part_of_group(prefix):
-    """The function of an option that only groups with a prefix need: its values are the rest of the group."""
-    return lambda values, _: [values["group"][len(prefix) : -1]] if values.get("group", "").startswith(prefix) else []
+def _of_group(option: str, prefix: str) -> Option:
+    """An option that only groups with a prefix need: its value is the rest of the group."""
+    return Option(option, lambda values, _: [values["group"][len(prefix) : -1]] if values.get("group", "").startswith(prefix) else [])
 
 
-_CLEAN_SET = ("clean", "calibration", "slices")  # evaluations, each of which predicts the clean images
 _SEVERITY = Option("severities", ("{severity}",))
 _IMAGENET = Option("corruption_constants", ("imagenet", "auto"))  # AlexNet's errors may normalize; the data decide
 _ALEXNET = (_IMAGENET, *(Option("severities", (str(severity),)) for severity in ALL_SEVERITIES))
 _BAR = Option("corruption_constants", _bar_constants)
 _THREAT = Option("attack_radii", ("{ball}_{radius}",))
 _BY_GRADIENT = Option("attack", ("autoattack", "pgd"))
+_CHECK_ATTACKS = Option("attack", lambda values, _: ("pgd",) if values["check"] == "pgd" else ("autoattack", "pgd"))
 _CHECKED = Option("attack_checks", ("true",))
-_SEQUENCE = Option("sequences", _sequences)
-_FITTED = (
-    Option("evaluations", _fitted_evaluations),
-    Option("severities", _part_of_group("severity_")),
-    Option("shifts", _part_of_group("shift/")),
+_SEQUENCE = Option(
+    "sequences",
+    lambda values, _: [one for one in ("all", "imagenet_p", "cifar_p") if values["sequence"] in corruptions.sequence_names(one)],
 )
+_FITTED = (Option("evaluations", _fitted_evaluations), _of_group("severities", "severity_"), _of_group("shifts", "shift/"))
 
 _slice = partial(Metric, evaluations=("slices",))
 _group = partial(_slice, options=(Option("groups", example="COLUMN"),), card="groups")
@@ -331,7 +300,7 @@ _SECTIONS: dict[str, tuple[Metric, ...]] = {  # {heading in lists: metrics}; a r
                    "lower", options=_ALEXNET, headline=True),
         _corrupted("corruptions/relative_mce", "Relative mean corruption error (relative mCE)",
                    "Increase of the error over that on clean images, divided by AlexNet's, mean over 15 corruptions", _RATIO, "lower",
-                   options=(*_ALEXNET, Option("evaluations", _CLEAN_SET))),
+                   options=(*_ALEXNET, Option("evaluations", CLEAN_EVALUATIONS))),
         _corruption("corruptions/{corruption}", "{corruption}", "Accuracy on images corrupted by {corruption}: mean over severities",
                     options=(_unless_chosen("fog"),)),
         _corruption("corruptions/{corruption}/{severity}", "{corruption}, severity {severity}",
@@ -378,7 +347,7 @@ _SECTIONS: dict[str, tuple[Metric, ...]] = {  # {heading in lists: metrics}; a r
                  "lower", options=(_BY_GRADIENT, _CHECKED)),
         _checked("checks/{ball}/{check}", "Check of the {ball} attacks: {check}", detail=True,
                  text="Accuracy on images attacked to check the {ball} attacks ({check})",
-                 options=(Option("attack", _check_attacks), _CHECKED, Option("attack_radii", _check_radii))),
+                 options=(_CHECK_ATTACKS, _CHECKED, Option("attack_radii", _check_radii))),
     ),
     "Randomized smoothing": (
         _smoothed("certified/l2_{l2_radius}", "Certified accuracy, L2 radius {l2_radius}",

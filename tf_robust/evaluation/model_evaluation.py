@@ -1,35 +1,35 @@
-"""Evaluates a loaded model on the data of a run."""
+"""Evaluates a loaded model on the data of a run, after checks that they suit each other; possible mismatches are printed as notes."""
 
 import contextlib
 import dataclasses
 import datetime
 import functools
+import itertools
 import os
 from collections.abc import Callable
 
+import keras
+import numpy as np
 import tensorflow as tf
 
-from tf_robust import evaluation
+from tf_robust import attacks, data, evaluation
 from tf_robust.configs.train import UNRECORDED_FLAGS
 from tf_robust.data import WHOLE, has_splits
+from tf_robust.data.class_mask import IMAGENET_CLASSES
 from tf_robust.data.source import Source
+from tf_robust.data.subsets import stratified_order
 from tf_robust.evaluation.evaluation_data import EvaluationData, print_default_split, with_default_split, with_validation_of_card
-from tf_robust.evaluation.evaluation_set import order_for_adaptation
-from tf_robust.evaluation.model_checks import (
-    check_columns,
-    check_model_suits,
-    load_surrogate,
-    note_classes,
-    with_checked_inputs,
-    with_known_outputs,
-    with_label_set_of_card,
-    with_output_check,
-    with_possible_attacks,
-)
-from tf_robust.saved_models import loading
-from tf_robust.saved_models.loading import with_batch_statistics, with_embedding
+from tf_robust.evaluation.sets import order_for_adaptation
+from tf_robust.saved_models import input_check, loading
+from tf_robust.saved_models.interface import declared_range
+from tf_robust.saved_models.loading import Classifier, with_batch_statistics, with_embedding
 from tf_robust.utils import environment, progress
+from tf_robust.utils.progress import print_note
 
+CHECKED_IMAGES, IMAGES_PER_CLASS, MAX_IMAGES = 300, 10, 1000
+IMAGES_FOR_OUTPUTS = 50
+_CLASSES_OF_FOLDERS = "label_map=FILE maps class folders to columns of the logits, label_set=imagenet_r those of ImageNet-R"
+_CLASSES_OF_LABELS = "a model of these classes, or labels that are columns of its scores"
 _SECONDS_BETWEEN_LINES = 5.0  # of the sets of an evaluation
 
 
@@ -38,15 +38,15 @@ class ModelEvaluation:
     """An evaluation of a model."""
 
     content: dict  # of `evaluation.json`
-    classifier: loading.Classifier  # the model, with the input range that was found to fit
+    classifier: Classifier  # the model, with the input range that was found to fit
     predict: Callable[[tf.Tensor], tf.Tensor]  # the same, which prints a note, once, if its outputs do not look like the declared kind
     data: EvaluationData  # with the split and the attacks that were chosen for the model
     source: Source  # the evaluated images
     result: evaluation.Evaluation  # the records
 
 
-def evaluate(
-    classifier: loading.Classifier,
+def evaluate_model(
+    classifier: Classifier,
     data: EvaluationData,
     folder: str,
     *,
@@ -74,36 +74,36 @@ def evaluate(
     classifier, data, source = match_model_and_data(classifier, data, split_chosen)
     if not split_chosen:
         print_default_split(data)
-    data = dataclasses.replace(data, eval_config=with_possible_attacks(data.eval_config, classifier, source))
-    training_source, shifts = data.noise_source(), data.shifts(source)
-    predict = with_output_check(classifier)
+    config = with_possible_attacks(data.eval_config, classifier, source)
+    data = dataclasses.replace(data, eval_config=config)
+    training_source = data.noise_source()
+    shifts = data.shifts(source) if config.shifts else []
     surrogate = None
-    if data.eval_config.surrogate:
-        given = data.eval_config.surrogate if data.surrogate is None else data.surrogate
-        surrogate = load_surrogate(given, source, classifier.interface.trust)
+    if config.surrogate:
+        surrogate = load_surrogate(config.surrogate if data.surrogate is None else data.surrogate, source, classifier.interface.trust)
     validation = data.validation_source()
     if validation is not None:  # predictions on it are made as on the evaluated images
         validation = dataclasses.replace(validation, class_mask=source.class_mask)
-    open_sets = data.open_sets(source, with_embedding(classifier) if data.eval_config.ood else None)
-    imagenet = evaluation.is_imagenet(source, data.eval_config)
-    card = evaluation.card_of(source, data.eval_config, training_source, imagenet, shifts, surrogate, validation, open_sets)
+    open_sets = data.open_sets(source, with_embedding(classifier)) if config.ood else evaluation.OpenSets()
+    imagenet = evaluation.is_imagenet(source, config)
+    card = evaluation.card_of(source, config, training_source, imagenet, shifts, surrogate, validation, open_sets)
     card["sizes"] = evaluation.image_sizes(source, classifier)
     if classifier.batch_dependence:
         card["batch_dependence"] = classifier.batch_dependence
     digest, interface_fields = classifier.digest(), classifier.interface.conventions()
-    adapted, order = data.eval_config.adaptation != "none", data.eval_config.adaptation_order
+    adapted, order = config.adaptation != "none", config.adaptation_order
+    predict = with_output_check(with_batch_statistics(classifier) if adapted else classifier)
     if adapted:
-        predict = with_output_check(with_batch_statistics(classifier))
         source = order_for_adaptation(source, order)
         shifts = [dataclasses.replace(shift, source=order_for_adaptation(shift.source, order)) for shift in shifts]
     with contextlib.ExitStack() as reading:
         for one in (source, *(shift.source for shift in shifts), *filter(None, [validation]), *open_sets.sources.values()):
             reading.enter_context(one.reading())
-        result = evaluation.evaluate_records(
+        result = evaluation.evaluate(
             predict,
             source,
             training_source,
-            data.eval_config,
+            config,
             data_dir=data.config.data_dir or None,
             path=os.path.join(folder, "measured.jsonl"),
             shifts=shifts,
@@ -113,15 +113,15 @@ def evaluate(
             depends=lambda name: evaluation.dependencies(digest, interface_fields, card, name),
             log=log or progress.at_intervals(functools.partial(print, flush=True), _SECONDS_BETWEEN_LINES, evaluation.IMPORTANT),
         )
-    no_mce = evaluation.why_no_mce(source, data.eval_config, result.metrics)
+    no_mce = evaluation.why_no_mce(source, config, result.metrics)
     content = {
         "row": row,
         "seed": data.seed,
         "method": str(classifier.card.get("method", "")),
         "data": data.config.data,
         "model": str(classifier.card.get("model", model_name or os.path.basename(os.path.abspath(classifier.path)))),
-        "split": data.eval_config.evaluation_split,
-        "options": recorded(data.eval_config),
+        "split": config.evaluation_split,
+        "options": recorded(config),
         "card": card,
         "attacks": {
             record["set"]: {
@@ -153,29 +153,226 @@ def recorded(eval_config: evaluation.EvalConfig) -> dict:
     }
 
 
-def match_model_and_data(
-    classifier: loading.Classifier, data: EvaluationData, split_chosen: bool
-) -> tuple[loading.Classifier, EvaluationData, Source]:
+def match_model_and_data(classifier: Classifier, data: EvaluationData, split_chosen: bool) -> tuple[Classifier, EvaluationData, Source]:
     """Returns a model with the input range and the kind of output that fit the data, the data that suit the model, and the images.
 
-    The data get the image size, the classes and the validation fraction of the model. Arguments and errors as in `evaluate`.
+    The data get the image size, the classes and the validation fraction of the model. Arguments and errors as in `evaluate_model`.
     """
     data = data if split_chosen else with_default_split(data, classifier.card)
+    config = data.config
     fits = data.eval_config.needs_validation_set and data.validation_images is None
-    divided = data.eval_config.evaluation_split != WHOLE and not has_splits(data.config.data)
-    held_out = data.images is None and (fits or divided)
-    data = dataclasses.replace(
-        data,
-        config=with_validation_of_card(classifier.card, classifier.path, data.config) if held_out else data.config,
-        model_size=loading.image_size_of(classifier),
-        num_classes=classifier.num_classes or 0,
-    )
+    if data.images is None and (fits or data.eval_config.evaluation_split != WHOLE and not has_splits(config.data)):
+        config = with_validation_of_card(classifier.card, classifier.path, config)
+    size = loading.image_size_of(classifier)
+    data = dataclasses.replace(data, config=config, model_size=size, num_classes=classifier.num_classes or 0)
     source = with_label_set_of_card(classifier, data.evaluation_source())
     check_model_suits(classifier, source)
     known = with_known_outputs(classifier, source)
     if not data.num_classes:  # which the model shows only in its outputs
         data = dataclasses.replace(data, num_classes=int(known(evaluation.first_images(source, 1)[0]).shape[1]))
         source = with_label_set_of_card(known, data.evaluation_source())
-    check_columns(known, source)
+        numbered = source.class_names == tuple(map(str, range(source.num_classes)))  # the classes that occur: there may be others
+        if not numbered and not source.has_columns_of(data.num_classes):
+            raise _other_classes(known, source, data.num_classes)
     note_classes(source, data.num_classes)
     return with_checked_inputs(known, source), data, source
+
+
+def with_output_check(predict: Classifier) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns a classifier that prints a note, once, if its outputs do not look like the declared kind."""
+    notes: set[str] = set()
+
+    def predict_and_check(images):
+        logits = predict(images)
+        note = "" if notes or not tf.executing_eagerly() else predict.check(logits)
+        if note:
+            notes.add(note)
+            print(f"  Note: {note}", flush=True)  # for each model, also if the text is the same
+        return logits
+
+    return predict_and_check
+
+
+def with_label_set_of_card(predict: Classifier, source: Source) -> Source:
+    """Returns a source with the label set that the model's card declares, if the source declares none and has as many classes."""
+    label_set = predict.card.get("label_set")
+    if label_set != "imagenet" or source.label_set or source.label_columns or source.num_classes != IMAGENET_CLASSES:
+        return source
+    print(f"  Note: label_set=imagenet, from the card of {predict.path}.", flush=True)
+    return data.declared(source, label_set)
+
+
+def check_model_suits(predict: Classifier, source: Source) -> None:
+    """Checks that a model takes the images of a source and has its classes, in the order of its card; other class names are only noted."""
+    predict.check_images_match(source.image_shape)
+    if predict.num_classes and not source.has_columns_of(predict.num_classes):
+        raise _other_classes(predict, source, predict.num_classes)
+    names = predict.card.get("classes")  # cards of other programs may have any type
+    if names and isinstance(names, list) and not source.label_columns and names != list(source.class_names):
+        columns = {name: column for column, name in enumerate(names) if isinstance(name, str)}
+        for column, name in enumerate(source.class_names):
+            if columns.get(name, column) != column:
+                raise ValueError(
+                    f"Expected the class {name!r} in column {columns[name]}, as the card of {predict.path} says. Received: column {column} "
+                    f"in {source.name}. Try: a label_map with the columns of the card, or none"
+                )
+        differing = [pair for pair in itertools.zip_longest(names, source.class_names) if pair[0] != pair[1]]
+        print(
+            f"  Note: the class names of the model and of {source.name} differ: {len(differing)} differ, the first "
+            f"{differing[0][0]!r} and {differing[0][1]!r}.",
+            flush=True,
+        )
+
+
+def _other_classes(predict, source, num_classes):
+    of_one = ", as it has one output" if predict.has_one_output else ""
+    in_folders, empty = data.kind_of(source.name).class_folders, ""
+    if in_folders and not source.label_columns:
+        absent = np.setdiff1d(np.arange(source.num_classes), source.complete.read_labels())
+        empty = f"delete class folders without images, such as {source.class_names[absent[0]]!r}; " if absent.size else ""
+    return ValueError(
+        f"Expected a model for the {source.num_classes} classes of {source.name}. Received: {predict.path} with "
+        f"{num_classes} classes{of_one}. Try: {empty}{_CLASSES_OF_FOLDERS if in_folders else _CLASSES_OF_LABELS}"
+    )
+
+
+def note_classes(source: Source, num_classes: int) -> None:
+    """Prints a note if only some of a model's classes compete, or if the data have mapped labels of only some of them."""
+    if source.class_mask and len(source.class_mask) < num_classes:
+        count = f"{len(source.class_mask):,} of the model's {num_classes:,} classes"
+        print_note(f"only {count} compete in {source.name}: the other outputs are ignored.")
+    elif source.label_columns and len(source.label_columns) < num_classes:
+        print_note(
+            f"{source.name} has {len(source.label_columns):,} of the model's {num_classes:,} classes, and all of these compete. "
+            "classes=present ignores the others."
+        )
+
+
+def with_known_outputs(predict: Classifier, source: Source) -> Classifier:
+    """Returns a model with logits or probabilities for `outputs="auto"`, by its outputs on the first images; see `with_checked_batches`."""
+    images = evaluation.first_images(source, IMAGES_FOR_OUTPUTS)[0]
+    known = with_checked_batches(predict.with_known_outputs(images), images)
+    if known.has_one_output:
+        second = f" {source.class_names[1]!r}" if len(source.class_names) == 2 else ""
+        kind = "probability" if known.interface.outputs == "probabilities" else "logit"
+        print_note(
+            f"{known.path} has one output, which is read as the {kind} of the second class{second} (outputs={known.interface.outputs})."
+        )
+    elif predict.interface.outputs == "auto" and known.interface.outputs == "probabilities":
+        print("  Note: outputs=probabilities: the sums over the classes are 1.", flush=True)
+    return known
+
+
+def with_checked_batches(predict: Classifier, images: np.ndarray) -> Classifier:
+    """Returns a model with `batch_dependence`, and prints a note if its outputs depend on the other images of a batch.
+
+    Compared are the first of some images, float32 [N, H, W, C] in [0, 1].
+    """
+    predict.batch_dependence = input_check.batch_dependence(predict, images)
+    if note := input_check.note_on_batches(predict):
+        print_note(note)
+    return predict
+
+
+def with_checked_inputs(predict: Classifier, source: Source) -> Classifier:
+    """Checks the pixel scale and the class order of a model that this package did not export; see `input_check`.
+
+    Returns the model, with the pixel scale that fits best in place of `input_range="auto"`. ValueError: another pixel scale or order of the
+    classes clearly fits better; "auto" without the check.
+    """
+    if not _checks_inputs(predict):
+        return predict
+    count = min(max(CHECKED_IMAGES, IMAGES_PER_CLASS * source.num_classes), MAX_IMAGES)
+    if source.random_access:  # which may be sorted by class, as arrays often are
+        source = source.subset(stratified_order(np.asarray(source.labels))[:count])
+    images, labels = evaluation.first_images(source, count)
+    checked = with_fitting_range(predict, images, labels)
+    logits = input_check.in_batches(checked, images)
+    if not source.label_columns and not source.class_mask:
+        input_check.check_class_order(logits, labels, source.class_names, data.kind_of(source.name).class_folders)
+    if note := input_check.note_on_chance(checked, logits, images, labels, source.class_names):
+        print_note(note)
+    return checked
+
+
+def with_fitting_range(predict: Classifier, images: np.ndarray, labels: np.ndarray) -> Classifier:
+    """Checks the pixel scale of a model as `with_checked_inputs`, on images, float32 [N, H, W, C] in [0, 1], and labels, int [N]."""
+    if not _checks_inputs(predict):
+        return predict
+    checked = input_check.with_fitting_range(predict, images[:CHECKED_IMAGES], labels[:CHECKED_IMAGES], print_note)
+    if predict.interface.input_range == "auto":
+        print_note(f"input_range={checked.interface.input_range} fits {predict.path} best.")
+    return checked
+
+
+def _checks_inputs(predict):
+    """Whether the pixel scale of a model is to be checked: its card does not declare it."""
+    if declared_range(predict.card):
+        return False
+    if predict.interface.input_range == "auto" and not predict.interface.check_inputs:
+        raise ValueError("Expected an input_range with check_inputs=false. Received: auto. Try: check_inputs")
+    return predict.interface.check_inputs
+
+
+def with_possible_attacks(eval_config: evaluation.EvalConfig, predict: Classifier, source: Source) -> evaluation.EvalConfig:
+    """Returns an evaluation whose attacks the model permits: without gradients Square in place of AutoAttack, none of the smoothed model.
+
+    Other attacks and attack curves raise ValueError for a model without gradients.
+    """
+    chosen = {*eval_config.evaluations}
+    if not chosen & {"adversarial", "attack_curves", "certified"} or predict.has_gradients(source.image_shape):
+        return eval_config
+    needs = []
+    if "adversarial" in chosen and eval_config.attack != ("autoattack",):
+        own = [name for name in eval_config.attack if attacks.ATTACKS[name].__module__.startswith("tf_robust.")]
+        needs += [f"attack={name}" for name in own if name != "square"]
+    if "attack_curves" in chosen:
+        needs.append("evaluations=attack_curves")
+    if needs:
+        raise ValueError(
+            f"Expected a model with gradients for {', '.join(needs)}. Received: {predict.path}, {predict.why_no_gradients()}; "
+            "or attack=square, which needs none, and no attack_curves"
+        )
+    without_gradients = f"{predict.path} has no gradients{', as its input is uint8' if predict.takes_uint8 else ''}"
+    if "certified" in chosen and eval_config.smoothing_attack:
+        print_note(f"{without_gradients}: it is certified, but not attacked (smoothing_attack=false).")
+        eval_config = dataclasses.replace(eval_config, smoothing_attack=False)
+    if "adversarial" not in chosen or "autoattack" not in eval_config.attack:
+        return eval_config
+    transferred = f", and by attacks transferred from {eval_config.surrogate}" if eval_config.surrogate else ""
+    print_note(f"{without_gradients}: it is attacked by Square alone (attack=square){transferred}.")
+    return dataclasses.replace(eval_config, attack=("square",))
+
+
+def load_surrogate(model: Classifier | str | os.PathLike | keras.Model | Callable, source: Source, trust: bool = False) -> Classifier:
+    """Returns a surrogate, a differentiable model on which attacks are computed that another model is then evaluated on.
+
+    Its interface is found, unless it is known: probabilities are recognized by their sums, the pixel scale is in its card or the one
+    with which it classifies most images correctly, and images are resized to its input size in front of it. `trust`: run the Python code
+    in a Keras file.
+    """
+    if isinstance(model, Classifier):
+        surrogate = model
+    else:
+        load: Callable = loading.load_classifier if isinstance(model, (str, os.PathLike)) else loading.classifier_of
+        interface = loading.ModelInterface(input_range="auto", trust=trust)
+        surrogate = load(model, interface)
+        size = loading.image_size_of(surrogate)
+        if size and size != tuple(source.image_shape[:2]) and size[0] == size[1]:
+            surrogate = load(model, dataclasses.replace(interface, input_size=size[0]))
+    surrogate.check_images_match(source.image_shape)
+    if surrogate.num_classes and not source.has_columns_of(surrogate.num_classes):
+        raise ValueError(
+            f"Expected a surrogate with the {source.num_classes} classes of {source.name}. Received: {surrogate.path} with "
+            f"{surrogate.num_classes} classes"
+        )
+    if not surrogate.has_gradients(source.image_shape):
+        raise ValueError(f"Expected a surrogate with gradients. Received: {surrogate.path}, {surrogate.why_no_gradients()}")
+    images, labels = evaluation.first_images(source, IMAGES_FOR_OUTPUTS)
+    scaled = with_checked_inputs(with_checked_batches(surrogate.with_known_outputs(images), images), source)
+    accuracy = float((scaled(images).numpy().argmax(axis=1) == labels).mean())
+    print_note(
+        f"attacks are transferred from {scaled.path} (input_range={scaled.interface.input_range}, outputs={scaled.interface.outputs}), "
+        f"which classifies {accuracy:.0%} of {len(labels)} images correctly."
+    )
+    return scaled

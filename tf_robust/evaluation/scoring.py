@@ -1,22 +1,27 @@
-"""Records of a model's predictions on one evaluation set: accuracy, flips of sequences, contextual utility.
+"""Sets of images that a model is evaluated on, and records of its predictions: accuracy, flips of sequences, contextual utility.
 
-The contextual utility is that of the corners of FCL's corner digits (section 4.1 and Figure 4 of the FCL paper). Whether a corner digit
-matters depends on the digit in the center: it decides between classes 0-4 and 10-14, and is irrelevant for classes 5-9. A model that has
-learned this has utility in the corners of the former only.
+The contextual utility is measured in the corners of FCL's corner digits (section 4.1 and Figure 4 of the FCL paper). A corner digit decides
+the class for digits 0-4 in the center (classes 0-4 and 10-14), and is irrelevant for digits 5-9. A model that has learned this has utility
+in the corners of the former only.
 """
 
+from __future__ import annotations
+
+import dataclasses
+import itertools
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import scipy.special
 import tensorflow as tf
 
-from tf_robust import attribution, metrics
+from tf_robust import attribution, data, metrics
 from tf_robust.attacks.attack import Predict
 from tf_robust.data.corner_digits import CORNER_SIZE
-from tf_robust.evaluation.evaluation_set import EvaluationSet, read_batches
+from tf_robust.data.source import Source
+from tf_robust.data.subsets import stratified_order, stratified_subset
 from tf_robust.evaluation.metric_table import METRICS
 from tf_robust.evaluation.metric_value import parse_metric
 from tf_robust.models.outputs import checked_logits
@@ -24,17 +29,82 @@ from tf_robust.ops import image_ops
 from tf_robust.utils import progress
 from tf_robust.utils.files import decoded, encoded
 
+BATCH = 500
+SEED = 15  # of all noise, corruptions and attacks: the same for every model and training seed
 _DIGITS = 10
 _INFORMATIVE = 5  # digits 0 to 4 in the center, for which a corner digit decides the class
 
 
+@dataclasses.dataclass(frozen=True)
+class EvaluationSet:
+    """Images to evaluate a model on.
+
+    `batches` returns a Dataset of (float32 [B, H, W, C] in [0, 1], int64 [B]); for flips [B, frames, H, W, C]. It is called only when the
+    images are needed: a set that was measured before costs nothing. In `parts` a long evaluation writes results, text by name, as soon as
+    it has them, and finds the results of an interrupted one.
+    """
+
+    name: str  # of the metric whose images these are, such as `corruptions/fog/3`, or `utility`, `certified`, `confidence`, `ood`
+    batches: Callable[[], tf.data.Dataset]
+    score: ScoreSet | None = None  # computes the record of a model on this set, a dictionary for JSON; None: `score_set`
+    class_mask: Sequence[int] | None = None  # the columns of the model's output that count; None: all
+    parts: MutableMapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
+    source: Source | None = None  # of the images, in the order of the set; None: the set cannot be evaluated in shards
+    part_batches: Callable[[int, int], tf.data.Dataset] | None = None  # (first, last) -> as `batches`, without reading other images
+    origin: Callable[[], Source] | None = None  # returns the source that has the positions and paths of the images; None: `source`
+
+
+ScoreSet = Callable[[Predict, EvaluationSet], dict]
+
+
+def read_batches(evaluation_set: EvaluationSet, size: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray, slice]]:
+    """Yields the images, labels and place in the set of each batch, of `size` images or as the set is batched, and shows the progress.
+
+    Images are float32 [B, H, W, C] in [0, 1], labels int64 [B]. A set without images raises ValueError.
+    """
+    start, batches = 0, evaluation_set.batches()
+    for images, labels in progress.batches(batches.unbatch().batch(size) if size else batches, evaluation_set.name):
+        images = image_ops.check_images(images)
+        yield images, labels.numpy(), slice(start, start + len(images))
+        start += len(images)
+    if not start:
+        raise ValueError(f"Expected images to evaluate {evaluation_set.name!r} on. Received: none")
+
+
+def clean_batches(source: Source) -> tf.data.Dataset:
+    """Returns the batches of all images of a source, as `EvaluationSet.batches`."""
+    return data.evaluation_batches(source, batch_size_of(source.image_shape))
+
+
+def batch_size_of(image_shape: Sequence[int]) -> int:
+    """Returns the number of images per batch: 500 of 32 pixels, fewer of larger ones."""
+    return max(1, min(BATCH, BATCH * 48 * 48 * 3 // int(np.prod(image_shape))))
+
+
+def first_images(source: Source, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the first `count` images of a source, of all classes: float32 [N, H, W, C] in [0, 1] and int64 [N]."""
+    if source.sorted_by_class:
+        source = source.subset(stratified_order(source.labels)[:count])
+    size = min(count, BATCH)
+    batches = data.evaluation_batches(source, size).as_numpy_iterator()
+    images, labels = zip(*itertools.islice(batches, -(-count // size)))
+    return np.concatenate(images)[:count], np.concatenate(labels)[:count]
+
+
+def stratified_images(source: Source, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns at most `count` images of a source as `first_images`, stratified where it has random access: arrays are often sorted."""
+    count = min(count, len(source))
+    return first_images(stratified_subset(source, count) if source.random_access else source, count)
+
+
 def score_set(predict: Predict, evaluation_set: EvaluationSet, further: Callable[[np.ndarray, np.ndarray], dict] | None = None) -> dict:
     """Returns the record of a labeled set, with the entries that `further` computes from all logits [N, C] and labels [N]."""
+    entries = {}
     if further:
         logits, labels = collect(predict, evaluation_set)
         results, entries = image_results(logits, labels), further(logits, labels)
     else:
-        results, entries = results_of(predict, evaluation_set), {}
+        results = results_of(predict, evaluation_set)
     return {**record_of(results, keep=parse_metric(evaluation_set.name).is_clean), **entries}
 
 
@@ -73,7 +143,6 @@ def collect(predict: Predict, evaluation_set: EvaluationSet) -> tuple[np.ndarray
 
 
 def _predictions(predict, evaluation_set):
-    """Yields the logits [B, C] and the labels [B] of each batch."""
     for images, labels, _ in read_batches(evaluation_set):
         yield checked_logits(predict(images), labels, repr(evaluation_set.name)), labels
 
@@ -84,21 +153,20 @@ def record_of(results: ImageResults, keep: bool = False) -> dict:
     With `keep` also the confidence and the proper scores of each image and, where classes have different sizes, the mean of the accuracies
     per class.
     """
-    labels, _, confidences, brier, likelihoods = results
-    correct = results.prediction == labels
+    correct = results.prediction == results.label
     record = accuracy_record(correct)
     for metric in METRICS.values():
         if metric.compute:
-            record[metric.record_field] = metric.compute(confidences, correct)
+            record[metric.record_field] = metric.compute(results.confidence, correct)
         elif metric.record_field:
             record[metric.record_field] = float(getattr(results, metric.record_field).mean())
     if keep:
-        counts, hits = (np.bincount(labels, weights=weights) for weights in (None, correct))
+        counts, hits = (np.bincount(results.label, weights=weights) for weights in (None, correct))
         present = counts > 0
         if np.ptp(counts[present]):
             record["per_class"] = float(np.mean(hits[present] / counts[present]))
-        kept = {"confidences": confidences, "brier_scores": brier, "negative_log_likelihoods": likelihoods}
-        record |= {name: encoded(values.astype(np.float32)) for name, values in kept.items()}
+        for name in ("confidence", "brier_score", "negative_log_likelihood"):
+            record[f"{name}s"] = encoded(getattr(results, name).astype(np.float32))
     return record
 
 
@@ -127,10 +195,9 @@ def score_sequences(predict: Predict, evaluation_set: EvaluationSet) -> dict:
     """Returns the record of a set of sequences [B, frames, H, W, C]: its flip probability, and the flips of each sequence."""
     name = evaluation_set.name
     batches = []
-    for frames, labels in progress.batches(evaluation_set.open(), name):
-        frames = frames.numpy()
-        count, length = frames.shape[:2]
-        images = image_ops.check_images(frames.reshape(-1, *frames.shape[2:]))
+    for frames, labels in progress.batches(evaluation_set.batches(), name):
+        count, length, *shape = frames.shape
+        images = image_ops.check_images(frames.numpy().reshape(-1, *shape))
         logits = checked_logits(predict(images), np.repeat(labels, length), repr(name))
         batches.append(logits.argmax(axis=1).reshape(count, length))
     if not batches:
@@ -148,12 +215,7 @@ def score_sequences(predict: Predict, evaluation_set: EvaluationSet) -> dict:
 
 
 def masked(predict: Predict, columns: Sequence[int] | None) -> Predict:
-    """Returns a model whose logits are -infinity except in some columns.
-
-    Args:
-        predict: images -> logits [N, C].
-        columns: of the classes that occur; None or empty: `predict` is returned.
-    """
+    """Returns a model, images -> logits [N, C], whose logits are as `masked_logits` returns them."""
     return (lambda images: masked_logits(predict(images), columns)) if columns else predict
 
 
@@ -162,17 +224,13 @@ def masked_logits(logits: tf.Tensor, columns: Sequence[int] | None) -> tf.Tensor
     if not columns:
         return logits
     logits = tf.convert_to_tensor(logits)
-    occurs = tf.reduce_any(tf.range(logits.shape[1])[:, None] == tf.constant(columns)[None], axis=1)
-    return tf.where(occurs[None], logits, -np.inf)
+    return tf.where(np.isin(np.arange(logits.shape[1]), columns)[None], logits, -np.inf)
 
 
 def corners(height: int, width: int) -> np.ndarray:
     """Returns the locations of corner digits: bool [height, width]."""
-
-    def ends(size):
-        return np.minimum(np.arange(size), np.arange(size)[::-1]) < CORNER_SIZE
-
-    return ends(height)[:, None] & ends(width)
+    rows, columns = (np.minimum(np.arange(size), np.arange(size)[::-1]) < CORNER_SIZE for size in (height, width))
+    return rows[:, None] & columns
 
 
 def score_utility(predict: Predict, evaluation_set: EvaluationSet) -> dict:
@@ -181,7 +239,7 @@ def score_utility(predict: Predict, evaluation_set: EvaluationSet) -> dict:
     They are means over images, locations and channels of the corners and of the rest; None for a digit without images.
     """
     sums, counts = np.zeros((2, _DIGITS)), np.zeros(_DIGITS, int)
-    for images, labels in evaluation_set.open():
+    for images, labels in evaluation_set.batches():
         utilities = attribution.contextual_utility(predict, images, labels).numpy().mean(axis=-1)
         inside = corners(*utilities.shape[1:])
         digits = labels.numpy() % _DIGITS
@@ -193,10 +251,8 @@ def score_utility(predict: Predict, evaluation_set: EvaluationSet) -> dict:
 
 
 def utility_ratios(record: dict) -> dict[str, float]:
-    """Returns the mean utility of the corners divided by that of the center, of a record of `score_utility`.
-
-    {"corner_informative": for digits 0-4, "corner_uninformative": for digits 5-9}, without those that have no images or no utility.
-    """
+    """Returns the mean utility of the corners divided by the one of the center, of a record of `score_utility`, for digits 0-4
+    (`corner_informative`) and 5-9 (`corner_uninformative`); without those that have no images or no utility."""
     values = {}
     for name, digits in (("corner_informative", slice(_INFORMATIVE)), ("corner_uninformative", slice(_INFORMATIVE, _DIGITS))):
         corner, center = ([value for value in record[part][digits] if value is not None] for part in ("corner", "center"))

@@ -1,9 +1,10 @@
 """Builds the evaluation sets of a configuration: clean, shifted, noisy, corrupted, perturbed and attacked images."""
 
 import dataclasses
-import functools
+import fractions
 import itertools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
+from functools import cache, lru_cache, partial
 
 import numpy as np
 import tensorflow as tf
@@ -11,30 +12,30 @@ import tensorflow as tf
 from tf_robust import attacks, corruptions, data, metrics
 from tf_robust.attacks import norms
 from tf_robust.attacks.attack import Predict
-from tf_robust.configs.evaluation import ATTACKS, NOISE_FLOORS, EvalConfig, parse_curve, parse_threat
+from tf_robust.configs.evaluation import ATTACKS, BALLS, CLEAN_EVALUATIONS, NOISE_FLOORS, EvalConfig, parse_curve, parse_threat
 from tf_robust.corrupted_datasets import reader
 from tf_robust.data.pipeline import PARALLEL_CALLS
 from tf_robust.data.source import Source
 from tf_robust.data.sources import Shift
 from tf_robust.data.subsets import stratified_order, stratified_subset
 from tf_robust.evaluation import adversarial, scoring, smoothing
-from tf_robust.evaluation.evaluation_set import SEED, EvaluationSet, adaptation_batches, batch_size_of, clean_batches
-from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES, parse_metric
+from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES
+from tf_robust.evaluation.scoring import SEED, EvaluationSet, batch_size_of, clean_batches
 
 MAX_CACHED_BYTES = 8 * 2**20  # of a corrupted set; larger ones are computed again
 MAX_CACHE_BYTES = 512 * 2**20
 _RARE = range(10, 15)  # the rare classes of corner digits: a digit 0-4 in the center and one in a corner
 _STD_IMAGES = 50_000
 _STD_BATCH = 500
-_Change = Callable[[Source, tf.data.Dataset], tf.data.Dataset]
 _cached_sets: dict[Hashable, tuple[int, tf.data.Dataset]] = {}  # {all that the batches depend on: (size in bytes, batches)}
 _cached_stds: dict[tuple, np.ndarray] = {}  # by the fingerprint of the training set and the size of its images
 
 
 def check(source: Source, eval_config: EvalConfig) -> None:
     """Raises ValueError for unknown attacks, and unless the evaluations `utility` and `slices` are possible on the images of a source."""
-    for name in eval_config.attack if "adversarial" in eval_config.evaluations else ():
-        adversarial.check_attack(name)
+    if "adversarial" in eval_config.evaluations:
+        for name in eval_config.attack:
+            adversarial.check_attack(name)
     if "utility" in eval_config.evaluations and (source.num_classes != 15 or not source.name.startswith("synthetic_")):
         raise ValueError(
             f"Expected corner digits (data=synthetic_digits or synthetic_mnist) for the evaluation 'utility'. "
@@ -58,67 +59,57 @@ def evaluation_sets(
     shifts: Sequence[Shift] = (),
     surrogate: Predict | None = None,
 ) -> list[EvaluationSet]:
-    """Returns the evaluation sets of a configuration.
-
-    Args:
-        source: images to evaluate on.
-        training_source: images from which NUN computes its standard deviation per location; may be None without noise.
-        eval_config: names the evaluations.
-        data_dir: where TFDS keeps a corrupted set; None: its default.
-        shifts: shifted data sets, each a set of its own.
-        surrogate: differentiable model from which attacks are transferred; None: there are none.
+    """Returns the evaluation sets of a configuration. Arguments as in `evaluate`.
 
     Raises:
         FileNotFoundError: the corrupted set does not exist or has no corruption.
         ValueError: as in `check`, or a radius that is out of range.
     """
     check(source, eval_config)
-    own = _sets(source, training_source, eval_config, data_dir, surrogate)
-    own = [dataclasses.replace(one, class_mask=source.class_mask) for one in own]
-    first = 1 if own and parse_metric(own[0].name).is_clean else 0
-    shifted = [_shifted(shift) for shift in shifts]
+    chosen = {*eval_config.evaluations}
+    clean = cache(partial(clean_batches, source))  # the same Dataset for all sets
+    few = stratified_subset(source, eval_config.attack_subset) if 0 < eval_config.attack_subset < len(source) else source
+    first = [_changed_set(clean_name(source), source, clean)] if chosen & {*CLEAN_EVALUATIONS} else []
+    sets: list[EvaluationSet] = []
+    if eval_config.needs_training_set:
+        sets += _noisy_sets(source, training_source, eval_config, clean)
+    if chosen & {*CORRUPTION_FAMILIES}:
+        sets += _corrupted_sets(source, eval_config, clean, data_dir)
+    if "perturbations" in chosen:
+        sets += _sequence_sets(source, eval_config)
+    if "utility" in chosen:
+        rare = EvaluationSet("bal/rare", lambda: _select_classes(clean(), _RARE))
+        sets += [rare, EvaluationSet("utility", clean, scoring.score_utility)]
+    if "adversarial" in chosen:
+        sets += _attacked_sets(few, eval_config, surrogate)
+    curves = _curve_scores(few, eval_config) if "attack_curves" in chosen else {}
+    smoothed = _smoothed_scores(few, eval_config) if "certified" in chosen else {}
+    sets += [EvaluationSet(name, partial(clean_batches, few), score) for name, score in {**curves, **smoothed}.items()]
+    first, sets = ([dataclasses.replace(one, class_mask=source.class_mask) for one in part] for part in (first, sets))
+    shifted = [_shifted_set(shift) for shift in shifts]
     if eval_config.adaptation != "none":
         size = eval_config.adaptation_batch_size
-        own = [in_batches(one, len(source), size) for one in own]
+        first, sets = ([in_batches(one, len(source), size) for one in part] for part in (first, sets))
         shifted = [in_batches(one, len(shift.source), size) for one, shift in zip(shifted, shifts)]
-    return [*own[:first], *shifted, *own[first:]]
+    return [*first, *shifted, *sets]
+
+
+def order_for_adaptation(source: Source, order: str) -> Source:
+    """Returns the images of a source in another fixed order: shuffled, or by_class (as few classes per batch as possible)."""
+    shuffled = np.random.RandomState(SEED).permutation(len(source))
+    return source.subset(shuffled if order == "shuffled" else np.argsort(np.asarray(source.labels), kind="stable"))
+
+
+def adaptation_batches(count: int, batch_size: int) -> list[int]:
+    """Returns the sizes of the batches: equal up to one image, and none smaller than `batch_size` unless there are fewer images."""
+    batches = max(1, count // batch_size)
+    return [count // batches + (number < count % batches) for number in range(batches)]
 
 
 def in_batches(evaluation_set: EvaluationSet, count: int, batch_size: int) -> EvaluationSet:
     """Returns a set of `count` images in the batches of an adaptation."""
     sizes = adaptation_batches(count, batch_size)
-    return dataclasses.replace(evaluation_set, open=lambda: evaluation_set.open().rebatch(sizes))
-
-
-def _shifted(shift):
-    """The set of a shifted data set; its labels are columns of the model's output."""
-    columns = tf.constant(shift.columns, tf.int64)
-
-    def relabel(_, batches):
-        return batches.map(lambda images, labels: (images, tf.gather(columns, labels)))
-
-    one = _changed_set(f"shift/{shift.name}", shift.source, functools.partial(clean_batches, shift.source), relabel)
-    return dataclasses.replace(one, class_mask=shift.class_mask)
-
-
-def _sets(source, training_source, eval_config, data_dir, surrogate):
-    """The sets of the evaluated images."""
-    clean = functools.cache(functools.partial(clean_batches, source))
-    chosen = eval_config.evaluations
-    sets = []
-    if {"clean", "calibration", "slices"} & set(chosen):
-        sets.append(_changed_set(clean_name(source), source, clean, lambda _, batches: batches))
-    sets += _noisy_sets(source, training_source, eval_config, clean)
-    sets += _corrupted_sets(source, eval_config, clean, data_dir)
-    if "perturbations" in chosen:
-        sets += _sequence_sets(source, eval_config)
-    if "utility" in chosen:
-        sets.append(EvaluationSet("bal/rare", lambda: _of_classes(clean(), _RARE)))
-        sets.append(EvaluationSet("utility", clean, scoring.score_utility))
-    few = stratified_subset(source, eval_config.attack_subset) if 0 < eval_config.attack_subset < len(source) else source
-    sets += _attacked_sets(few, eval_config, surrogate) if "adversarial" in chosen else []
-    sets += _curve_sets(few, eval_config) if "attack_curves" in chosen else []
-    return sets + (_smoothed_sets(few, eval_config) if "certified" in chosen else [])
+    return dataclasses.replace(evaluation_set, batches=lambda: evaluation_set.batches().rebatch(sizes))
 
 
 def clean_name(source: Source) -> str:
@@ -126,8 +117,28 @@ def clean_name(source: Source) -> str:
     return "bal" if source.name.startswith("synthetic_") else "clean"
 
 
-def _of_classes(batches, classes):
-    """The images of some classes, in batches that may be smaller."""
+def _changed_set(name, source, clean, change=lambda _, batches: batches):
+    """The set of changed images; `clean` returns their batches, `change` is (source, batches) -> batches."""
+
+    def part_batches(first, last):
+        part = source.part(first, last)
+        return change(part, clean_batches(part))
+
+    return EvaluationSet(name, lambda: change(source, clean()), source=source, part_batches=part_batches)
+
+
+def _shifted_set(shift):
+    """The set of a shifted data set; its labels are columns of the model's output."""
+    columns = tf.constant(shift.columns, tf.int64)
+
+    def relabel(_, batches):
+        return batches.map(lambda images, labels: (images, tf.gather(columns, labels)))
+
+    one = _changed_set(f"shift/{shift.name}", shift.source, partial(clean_batches, shift.source), relabel)
+    return dataclasses.replace(one, class_mask=shift.class_mask)
+
+
+def _select_classes(batches, classes):
 
     def select(images, labels):
         selected = tf.reduce_any(labels[:, None] == tf.constant(list(classes), labels.dtype), axis=1)
@@ -136,24 +147,14 @@ def _of_classes(batches, classes):
     return batches.map(select).filter(lambda images, labels: tf.size(labels) > 0)
 
 
-def _changed_set(name, source, clean, change):
-    """The set of changed images; change: (source, its batches) -> batches."""
-
-    def open_range(first, last):
-        part = source.part(first, last)
-        return change(part, clean_batches(part))
-
-    return EvaluationSet(name, lambda: change(source, clean()), images=source, open_range=open_range)
-
-
-def _indexed(source, batches, change, size=None):
-    """Batches of `size` changed by `change(images, indices)`; an index is the image's position in its data set."""
+def _indexed(source, batches, transform, size=None):
+    """Batches of `size` after `transform(images, indices)`; an index is the image's position in its data set."""
     positions = tf.constant(source.positions)
 
     @tf.autograph.experimental.do_not_convert  # not needed, and would take most of the time until the first image
     def apply(first, example):
         images, labels = example
-        return change(images, positions[first : first + tf.shape(images, tf.int64)[0]]), labels
+        return transform(images, positions[first : first + tf.shape(images, tf.int64)[0]]), labels
 
     size = size or batch_size_of(source.image_shape)
     numbered = tf.data.Dataset.zip(tf.data.Dataset.range(0, len(source) + size, size), batches)
@@ -161,35 +162,26 @@ def _indexed(source, batches, change, size=None):
 
 
 def _noisy_sets(source, training_source, eval_config, clean):
-    """The sets of the evaluations `noise` and `noise_floor`."""
+    std = cache(partial(training_std, training_source))  # computed when the first noise set is opened
 
-    @functools.cache  # computed when the first noise set is opened
-    def std():
-        return training_std(training_source)
+    def uniform(part, batches):
+        return _indexed(part, batches, lambda x, i: corruptions.uniform_noise(x, seed=SEED, indices=i))
 
-    def uniform(images, batches):
-        return _indexed(images, batches, lambda x, i: corruptions.uniform_noise(x, seed=SEED, indices=i))
-
-    def nonuniform(floor, images, batches):
+    def nonuniform(part, batches, floor):
         floor = floor_of(eval_config, std()) if floor is None else floor
         probabilities = corruptions.nonuniform_probabilities(std(), floor=floor)
-        return _indexed(images, batches, lambda x, i: corruptions.nonuniform_noise(x, probabilities, seed=SEED, indices=i))
+        return _indexed(part, batches, lambda x, i: corruptions.nonuniform_noise(x, probabilities, seed=SEED, indices=i))
 
-    changes: dict[str, _Change] = {}
+    changes = {}
     if "noise" in eval_config.evaluations:
-        changes |= {"un": uniform, "nun": functools.partial(nonuniform, None)}
+        changes |= {"un": uniform, "nun": partial(nonuniform, floor=None)}
     if "noise_floor" in eval_config.evaluations:
-        changes |= {f"nun/floor_{floor:g}": functools.partial(nonuniform, floor) for floor in NOISE_FLOORS}
+        changes |= {f"nun/floor_{floor:g}": partial(nonuniform, floor=floor) for floor in NOISE_FLOORS}
     return [_changed_set(name, source, clean, change) for name, change in changes.items()]
 
 
 def noise_probabilities(training_source: Source, eval_config: EvalConfig) -> np.ndarray:
-    """Returns NUN's probability of each location [H, W], from (at most 50,000) training images.
-
-    Args:
-        training_source: training images.
-        eval_config: has NUN's floor.
-    """
+    """Returns NUN's probability of each location [H, W], from (at most 50,000) training images."""
     std = training_std(training_source)
     return corruptions.nonuniform_probabilities(std, floor=floor_of(eval_config, std))
 
@@ -207,20 +199,19 @@ def training_std(training_source: Source) -> np.ndarray:
 
 def floor_of(eval_config: EvalConfig, std: np.ndarray) -> float:
     """Returns NUN's floor for the standard deviations of the locations [H, W]."""
-    return corruptions.default_floor(std) if eval_config.nun_floor == "auto" else float(eval_config.nun_floor)
+    floor = eval_config.nun_floor
+    return corruptions.default_floor(std) if floor == "auto" else float(fractions.Fraction(floor))
 
 
 def _corrupted_sets(source, eval_config, clean, data_dir):
-    """A set of each corruption and severity of the chosen families."""
     members = (eval_config.corruptions or metrics.MEANS["mean19"], metrics.BAR[eval_config.bar_set(source.image_shape)])
     sets: list[EvaluationSet] = []
     for family, chosen in zip(CORRUPTION_FAMILIES, members):
-        names = [name for name in corruptions.CORRUPTIONS if name in chosen]
+        pairs = [*itertools.product((name for name in corruptions.CORRUPTIONS if name in chosen), eval_config.severities)]
         if family in eval_config.evaluations and eval_config.corrupted_dir:
-            sets += _sets_from_disk(source, family, names, eval_config, data_dir)
+            sets += _sets_from_disk(source, family, pairs, eval_config.corrupted_dir, data_dir)
         elif family in eval_config.evaluations:
-            pairs = itertools.product(names, eval_config.severities)
-            sets += [_corrupted_set(source, family, name, severity, eval_config, clean) for name, severity in pairs]
+            sets += [_corrupted_set(source, family, *pair, eval_config, clean) for pair in pairs]
     return sets
 
 
@@ -231,147 +222,128 @@ def _corrupted_set(source, family, name, severity, eval_config, clean):
         "frost_dir": eval_config.frost_dir or None,
     }
 
-    def change(images, indices):
+    def corrupt(images, indices):
         return corruptions.corrupt(images, name, severity, SEED, indices, **options)
 
-    def open_corrupted(images, batches):
+    def change(part, batches):
         num_bytes = 4 * len(source) * int(np.prod(source.image_shape))
-        if images is not source or num_bytes > MAX_CACHED_BYTES:
-            return _indexed(images, batches, change)
+        if part is not source or num_bytes > MAX_CACHED_BYTES:
+            return _indexed(part, batches, corrupt)
         images_key = source.fingerprint(), tuple(source.image_shape), str(source.fit), source.positions.tobytes()
         key = *images_key, name, corruptions.user_code(name), severity, *options.values(), batch_size_of(source.image_shape)
         if key not in _cached_sets:
             if sum(size for size, _ in _cached_sets.values()) + num_bytes > MAX_CACHE_BYTES:
                 _cached_sets.clear()
-            _cached_sets[key] = num_bytes, _changed_in_memory(source, batches, change)
+            positions, size = tf.constant(source.positions), batch_size_of(source.image_shape)
+            with tf.device("CPU"):  # as in a Dataset; in memory, since building a graph takes longer
+                starts = itertools.count(0, size)
+                changed = [(corrupt(images, positions[start:][: len(images)]), labels) for start, (images, labels) in zip(starts, batches)]
+                parts = tuple(tf.concat(part, axis=0) for part in zip(*changed))
+                _cached_sets[key] = num_bytes, tf.data.Dataset.from_tensor_slices(parts).batch(size)
         return _cached_sets[key][1]
 
-    return _changed_set(f"{family}/{name}/{severity}", source, clean, open_corrupted)
+    return _changed_set(f"{family}/{name}/{severity}", source, clean, change)
 
 
-def _changed_in_memory(source, batches, change):
-    """A small set that is changed in memory: building a graph takes longer. Arguments as in `_indexed`."""
-    positions, size = tf.constant(source.positions), batch_size_of(source.image_shape)
-    with tf.device("CPU"):  # as in a Dataset
-        changed = [(change(images, positions[number * size :][: len(images)]), labels) for number, (images, labels) in enumerate(batches)]
-        images, labels = (tf.concat(parts, axis=0) for parts in zip(*changed))
-        return tf.data.Dataset.from_tensor_slices((images, labels)).batch(size)
+def _sets_from_disk(source, family, pairs, folder, data_dir):
+    """The corruptions of a set on disk, of (name, severity) `pairs`."""
 
+    @lru_cache(maxsize=1)
+    def read(pair):
+        return reader.open_corrupted(folder, source, *pair, data_dir=data_dir)
 
-def _sets_from_disk(source, family, names, eval_config, data_dir):
-    """The corruptions of a set on disk, in the order of `names`."""
-    folder = eval_config.corrupted_dir
+    def origin(pair):  # perhaps in another order
+        return source if not source.random_access or np.array_equal(read(pair).labels, source.labels) else read(pair)
 
-    @functools.lru_cache(maxsize=1)
-    def opened(name, severity):
-        return reader.open_corrupted(folder, source, name, severity, data_dir=data_dir)
-
-    def origin(name, severity):
-        corrupted = opened(name, severity)  # perhaps in another order
-        return source if not source.random_access or np.array_equal(corrupted.labels, source.labels) else corrupted
-
-    def corrupted_set(name, severity):
-        return EvaluationSet(
-            f"{family}/{name}/{severity}",
-            lambda: clean_batches(opened(name, severity)),
-            images=source,
-            open_range=lambda first, last: clean_batches(opened(name, severity).part(first, last)),
-            origin=functools.partial(origin, name, severity),
-        )
-
-    available = set(reader.available(folder, data_dir))
-    chosen = [pair for pair in itertools.product(names, eval_config.severities) if pair in available]
+    available = {*reader.available(folder, data_dir)}
+    chosen = [pair for pair in pairs if pair in available]
     if not chosen:
-        raise FileNotFoundError(
-            f"Expected corruptions ({', '.join(names)}) at severities "
-            f"{', '.join(map(str, eval_config.severities))} in {folder}. Received: "
-            f"{', '.join(f'{name} {severity}' for name, severity in sorted(available)) or 'none'}"
-        )
+        wanted, found = (", ".join(f"{name} {severity}" for name, severity in some) or "none" for some in (pairs, sorted(available)))
+        raise FileNotFoundError(f"Expected corruptions ({wanted}) in {folder}. Received: {found}")
     reader.check_images(folder, source)  # also where all sets were measured before
-    return [corrupted_set(name, severity) for name, severity in chosen]
+    return [
+        EvaluationSet(
+            f"{family}/{pair[0]}/{pair[1]}",
+            lambda pair=pair: clean_batches(read(pair)),
+            source=source,
+            part_batches=lambda first, last, pair=pair: clean_batches(read(pair).part(first, last)),
+            origin=partial(origin, pair),
+        )
+        for pair in chosen
+    ]
 
 
 def _sequence_sets(source, eval_config):
-    """A set of each perturbation sequence."""
     constants, size = eval_config.constants(source.image_shape), max(1, batch_size_of(source.image_shape) // 16)
 
-    def open_sequence(name):
+    def batches(name):
         def perturb(images, indices):
             frames = corruptions.perturb(images, name, seed=SEED, indices=indices, constants=constants)
             return corruptions.store(frames, "cifar_c")
 
         return _indexed(source, data.evaluation_batches(source, size), perturb, size)
 
-    return [
-        EvaluationSet(f"flips/{name}", functools.partial(open_sequence, name), scoring.score_sequences)
-        for name in corruptions.sequence_names(eval_config.sequences)
-    ]
+    names = corruptions.sequence_names(eval_config.sequences)
+    return [EvaluationSet(f"flips/{name}", partial(batches, name), scoring.score_sequences) for name in names]
 
 
 def _attacked_sets(source, eval_config, surrogate):
     """Sets for robust accuracies, FGSM in linf, and the checks of the attacks at each norm's largest radius."""
-    clean, positions = functools.partial(clean_batches, source), source.positions
-    threats = {text: parse_threat(text) for text in eval_config.attack_radii}
+    threats = _threats(source, eval_config, BALLS)
+    named: dict[str, attacks.Attack] = {}
+    for name, (text, threat) in itertools.product(eval_config.attack, threats.items()):
+        attack = adversarial.accuracy_attack(name, *threat, eval_config.attack_queries)
+        named[f"{ATTACKS.get(name, f'robust/{name}/')}{text}"] = attack
+    if surrogate is not None:
+        named |= {f"robust/transfer/{text}": adversarial.transferred_attack(*threat) for text, threat in threats.items()}
+    if eval_config.attacks_by_gradient:
+        linf = {text: radius for text, (norm, radius) in threats.items() if norm == "linf"}
+        named |= {f"fgsm/{text}": attacks.FastGradient(norm="linf", radius=radius) for text, radius in linf.items()}
+    sets = []
+    for name, attack in named.items():
+        score = adversarial.score_members if isinstance(attack, attacks.AutoAttack) else adversarial.score_attacked
+        options = {"surrogate": scoring.masked(surrogate, source.class_mask)} if name.startswith("robust/transfer/") else {}
+        scored = partial(score, attack=attack, positions=source.positions, **options)
+        sets.append(EvaluationSet(name, partial(clean_batches, source), scored))
+    if not (eval_config.attacks_by_gradient and eval_config.attack_checks):
+        return sets
+    count = adversarial.CHECKED
+    few = stratified_subset(source, count) if source.random_access and len(source) > count else source
+    for norm, radius in adversarial.largest_radii(threats).items():
+        score = partial(adversarial.score_checks, norm=norm, radius=radius, positions=few.positions, measured=eval_config.attack)
+        sets.append(EvaluationSet(f"checks/{norm}", lambda: clean_batches(few).unbatch().take(count).batch(count), score))
+    return sets
+
+
+def _threats(source, eval_config, norms_of_attacks):
+    """{text: (norm, radius)} of the threats in the norms of some attacks, whose radii are checked."""
+    threats = {text: threat for text in eval_config.attack_radii if (threat := parse_threat(text))[0] in norms_of_attacks}
     for norm, radius in threats.values():
         norms.check_radius(radius, norms.norm(norm), source.image_shape)
-    sets = []
-    for name, (text, threat) in itertools.product(eval_config.attack, threats.items()):
-        accuracy = adversarial.accuracy_by_members if name == "autoattack" else adversarial.accuracy
-        attack = adversarial.accuracy_attack(name, *threat, eval_config.attack_queries)
-        sets.append(EvaluationSet(f"{ATTACKS.get(name, f'robust/{name}/')}{text}", clean, accuracy(attack, positions)))
-    if surrogate is not None:
-        attacked_model = scoring.masked(surrogate, source.class_mask)
-        for text, threat in threats.items():
-            transferred = adversarial.accuracy(adversarial.transferred_attack(*threat), positions, attacked_model)
-            sets.append(EvaluationSet(f"robust/transfer/{text}", clean, transferred))
-    if not eval_config.attacks_by_gradient:
-        return sets
-    sets += [
-        EvaluationSet(f"fgsm/{text}", clean, adversarial.accuracy(attacks.FastGradient(norm=norm, radius=radius), positions))
-        for text, (norm, radius) in threats.items()
-        if norm == "linf"
-    ]
-    if not eval_config.attack_checks:
-        return sets
-
-    few = stratified_subset(source, adversarial.CHECKED) if source.random_access and len(source) > adversarial.CHECKED else source
-
-    def checked():
-        return clean_batches(few).unbatch().take(adversarial.CHECKED).batch(adversarial.CHECKED)
-
-    return sets + [
-        EvaluationSet(f"checks/{norm}", checked, adversarial.checks(norm, radius, few.positions, eval_config.attack))
-        for norm, radius in adversarial.largest_radii(threats).items()
-    ]
+    return threats
 
 
-def _curve_sets(source, eval_config):
-    """Sets for the sizes of the smallest perturbations that are misclassified."""
+def _curve_scores(source, eval_config):
+    """{name of a set: score} for the sizes of the smallest perturbations that are misclassified."""
     curves = {text: parse_curve(text) for text in eval_config.curve_attacks}
-    for norm, radius in map(parse_threat, eval_config.attack_radii):
-        if norm in {of_curve for _, of_curve in curves.values()}:
-            norms.check_radius(radius, norms.norm(norm), source.image_shape)
-    return [
-        EvaluationSet(
-            f"distance/{text}",
-            functools.partial(clean_batches, source),
-            adversarial.distances(adversarial.minimal_attack(*curve), source.positions),
-        )
-        for text, curve in curves.items()
-    ]
+    _threats(source, eval_config, {norm for _, norm in curves.values()})
+    named = {f"distance/{text}": adversarial.CURVES[name](norm=norm, seed=SEED) for text, (name, norm) in curves.items()}
+    return {name: partial(adversarial.score_distances, attack=attack, positions=source.positions) for name, attack in named.items()}
 
 
-def _smoothed_sets(source, eval_config):
-    """Sets for certified radii, and for the accuracy of the smoothed classifier without and with attacks."""
-    clean, positions, sigma = functools.partial(clean_batches, source), source.positions, eval_config.smoothing_sigma
-    samples, batch = eval_config.smoothing_samples, batch_size_of(source.image_shape)
+def _smoothed_scores(source, eval_config):
+    """{name of a set: score} for certified radii, and for the accuracy of the smoothed classifier without and with attacks."""
     radii = {f"smoothed/pgd/l2_{radius:g}": radius for radius in eval_config.certified_radii if radius and eval_config.smoothing_attack}
     for radius in radii.values():
         norms.check_radius(radius, norms.norm("l2"), source.image_shape)
-    return [
-        EvaluationSet("certified", clean, smoothing.certified(positions, sigma, eval_config.smoothing_selection, samples, batch)),
-        *(
-            EvaluationSet(name, clean, smoothing.attacked(positions, sigma, samples, batch, radius))
-            for name, radius in {"smoothed/clean": 0.0, **radii}.items()
-        ),
-    ]
+    options = {
+        "positions": source.positions,
+        "sigma": eval_config.smoothing_sigma,
+        "samples": eval_config.smoothing_samples,
+        "batch": batch_size_of(source.image_shape),
+    }
+    certified = partial(smoothing.score_certified, selection=eval_config.smoothing_selection, **options)
+    smoothed = {
+        name: partial(smoothing.score_smoothed, radius=radius, **options) for name, radius in {"smoothed/clean": 0.0, **radii}.items()
+    }
+    return {"certified": certified, **smoothed}

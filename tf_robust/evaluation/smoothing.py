@@ -1,12 +1,10 @@
 """Randomized smoothing (Cohen et al., 2019): certified radii of a smoothed classifier, and its accuracy under PGD.
 
 The smoothed classifier returns the class that the model returns most often for images with Gaussian noise, which are not clipped. Any
-model can be certified; only the attack needs gradients. `certified` and `attacked` return functions (predict, evaluation set) -> record,
-for `EvaluationSet.score`. Their arguments are the `positions` of the images in the data set, int [N], the standard deviation `sigma` of
-the noise, numbers of noisy copies, and the copies per call of the model, `batch`.
+model can be certified; only the attack needs gradients. `score_certified` and `score_smoothed` compute the record of a model on an
+evaluation set. Their arguments are the `positions` of the images in the data set, int [N], the standard deviation `sigma` of the noise,
+numbers of noisy copies, and the copies per call of the model, `batch`.
 """
-
-from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -14,8 +12,7 @@ import tensorflow as tf
 from tf_robust import attacks, metrics
 from tf_robust.attacks.attack import Predict
 from tf_robust.configs.evaluation import ALPHA, MAX_SAMPLES
-from tf_robust.evaluation.evaluation_set import SEED, ScoreSet, read_batches
-from tf_robust.evaluation.scoring import accuracy_record, correctness
+from tf_robust.evaluation.scoring import SEED, EvaluationSet, accuracy_record, correctness, read_batches
 from tf_robust.models.outputs import checked_logits
 from tf_robust.ops.draws import Draws
 from tf_robust.utils.files import decoded, encoded
@@ -50,40 +47,38 @@ def _noisy(image, first, size, sigma, purpose):
     return tf.constant(image) + sigma * draws.exact_normal(image.shape)
 
 
-def certified(positions: np.ndarray, sigma: float, selection: int, samples: int, batch: int) -> ScoreSet:
-    """Returns a function that records the certified l2 radius of each image, and whether the selected class is right.
+def score_certified(
+    predict: Predict, evaluation_set: EvaluationSet, positions: np.ndarray, sigma: float, selection: int, samples: int, batch: int
+) -> dict:
+    """Returns the record of the certified l2 radius of each image, and whether the selected class is right.
 
     By `selection` copies the class is selected, by `samples` further ones its probability is bounded. The count of each image is stored in
     the `parts` of the evaluation set: an interrupted evaluation resumes there.
     """
-
-    def score(predict, evaluation_set):
-        truth, counted, parts = [], [], evaluation_set.parts  # counted: the selected class, and how often it is predicted
-        for images, labels, place in read_batches(evaluation_set):
-            truth.append(labels)
-            for image, index in zip(images, map(int, positions[place])):
-                if str(index) not in parts:
-                    selected = class_counts(predict, image, index, sigma, selection, "selection", batch).argmax()
-                    hits = class_counts(predict, image, index, sigma, samples, "estimation", batch)[selected]
-                    parts[str(index)] = f"{selected} {hits}"
-                counted.append([int(number) for number in parts[str(index)].split()])
-        classes, hits = np.transpose(counted)
-        right = classes == np.concatenate(truth)
-        radii = metrics.certified_radii(hits, samples, sigma, ALPHA).astype(np.float32)
-        return {
-            "kind": "certified",
-            "count": len(radii),
-            "correct": int(np.sum(right & ~np.isnan(radii))),
-            "abstained": int(np.isnan(radii).sum()),
-            "radii": encoded(radii),
-            "which": encoded(np.packbits(right)),
-        }
-
-    return score
+    truth, counted, parts = [], [], evaluation_set.parts  # counted: the selected class, and how often it is predicted
+    for images, labels, place in read_batches(evaluation_set):
+        truth.append(labels)
+        for image, index in zip(images, map(int, positions[place])):
+            if str(index) not in parts:
+                selected = class_counts(predict, image, index, sigma, selection, "selection", batch).argmax()
+                hits = class_counts(predict, image, index, sigma, samples, "estimation", batch)[selected]
+                parts[str(index)] = f"{selected} {hits}"
+            counted.append([int(number) for number in parts[str(index)].split()])
+    classes, hits = np.transpose(counted)
+    right = classes == np.concatenate(truth)
+    radii = metrics.certified_radii(hits, samples, sigma, ALPHA).astype(np.float32)
+    return {
+        "kind": "certified",
+        "count": len(radii),
+        "correct": int(np.sum(right & ~np.isnan(radii))),
+        "abstained": int(np.isnan(radii).sum()),
+        "radii": encoded(radii),
+        "which": encoded(np.packbits(right)),
+    }
 
 
 def certified_correct(record: dict, radius: float) -> np.ndarray:
-    """Returns bool [N]: which images of a record of `certified` are classified correctly and certified at a radius."""
+    """Returns bool [N]: which images of a record of `score_certified` are classified correctly and certified at a radius."""
     return correctness(record) & (decoded(record["radii"], np.float32) >= np.float32(radius))  # False for NaN: abstained
 
 
@@ -92,38 +87,17 @@ def radii_of(record: dict) -> np.ndarray:
     return np.where(certified_correct(record, 0.0), decoded(record["radii"], np.float32), 0.0).astype(np.float64)
 
 
-def attacked(positions: np.ndarray, sigma: float, samples: int, batch: int, radius: float) -> ScoreSet:
-    """Returns a function that counts the images that the smoothed classifier classifies correctly after an attack on it.
+def score_smoothed(
+    predict: Predict, evaluation_set: EvaluationSet, positions: np.ndarray, sigma: float, samples: int, batch: int, radius: float
+) -> dict:
+    """Returns the record of the images that the smoothed classifier classifies correctly after an attack on it.
 
     The attack is PGD in l2 (of radius 0: none) on the mean of the probabilities over noisy copies (SmoothAdv, Salman et al., 2019), the
     same copies in each step. The attacked image is classified by a vote of `samples` further copies, at most `MAX_VOTES`, without
-    abstention. The votes of each few images are stored in the `parts` of the evaluation set, as in `certified`.
+    abstention. The votes of each few images are stored in the `parts` of the evaluation set, as in `score_certified`.
     """
-
-    def score(predict, evaluation_set):
-        right: list[bool] = []
-        attack, parts = None, evaluation_set.parts
-        for images, labels, place in read_batches(evaluation_set, _ATTACKED_IMAGES):
-            indices = positions[place]
-            part = str(indices[0])
-            if part not in parts:
-                attack = attack or smoothed_attack(predict, images.shape[1:], sigma, radius)
-                changed = attack(images, labels, indices)
-                parts[part] = " ".join(str(vote(predict, image, int(index))) for image, index in zip(changed, indices))
-            right += [int(selected) == label for selected, label in zip(parts[part].split(), labels)]
-        return accuracy_record(right)
-
-    def vote(predict, image, index):
-        return class_counts(predict, image, index, sigma, min(samples, MAX_VOTES), "votes", batch).argmax()
-
-    return score
-
-
-def smoothed_attack(predict: Predict, image_shape: tuple[int, ...], sigma: float, radius: float) -> Callable[..., np.ndarray]:
-    """Returns the attack of `attacked`: images float32 [N, H, W, C] in [0, 1], labels, indices -> attacked images."""
-    if not radius:
-        return lambda images, labels, indices: images
-    model = smoothed(predict, image_shape, sigma)
+    right: list[bool] = []
+    model: Predict | None = None
     attack = attacks.ProjectedGradientDescent(
         norm="l2",
         radius=radius,
@@ -133,7 +107,20 @@ def smoothed_attack(predict: Predict, image_shape: tuple[int, ...], sigma: float
         seed=SEED,
         batch_size=_ATTACKED_IMAGES,
     )
-    return lambda images, labels, indices: attack(model, images, labels, indices=indices).numpy()
+    for images, labels, place in read_batches(evaluation_set, _ATTACKED_IMAGES):
+        indices = positions[place]
+        part = str(indices[0])
+        if part not in evaluation_set.parts:
+            if radius:
+                model = model or smoothed(predict, images.shape[1:], sigma)
+                images = attack(model, images, labels, indices=indices).numpy()
+            counts = [
+                class_counts(predict, image, int(index), sigma, min(samples, MAX_VOTES), "votes", batch)
+                for image, index in zip(images, indices)
+            ]
+            evaluation_set.parts[part] = " ".join(str(votes.argmax()) for votes in counts)
+        right += [int(selected) == label for selected, label in zip(evaluation_set.parts[part].split(), labels)]
+    return accuracy_record(right)
 
 
 def smoothed(predict: Predict, image_shape: tuple[int, ...], sigma: float, samples: int = PGD_SAMPLES) -> Predict:

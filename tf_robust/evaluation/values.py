@@ -1,9 +1,10 @@
-"""Metrics, with 95 % intervals over images, from the records of evaluation sets."""
+"""Metrics with 95 % intervals over images, and their values of each image for paired tests, from the records of evaluation sets."""
 
 import importlib.resources
 import json
 import operator
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import scipy.stats
@@ -11,13 +12,16 @@ import scipy.stats
 from tf_robust import metrics
 from tf_robust.configs.evaluation import ALL_SEVERITIES, EvalConfig, parse_curve, parse_threat
 from tf_robust.data.source import Source
-from tf_robust.evaluation import adversarial, confidence, smoothing
+from tf_robust.evaluation import adversarial, card, confidence, smoothing
 from tf_robust.evaluation.metric_table import METRICS
 from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES, MetricValue, parse_metric
-from tf_robust.evaluation.scoring import correctness, utility_ratios
+from tf_robust.evaluation.recording import own_records, read_records, record_key
+from tf_robust.evaluation.scoring import confidences, correctness, utility_ratios
 from tf_robust.utils.files import decoded, read_json
 
 MIN_IMAGES = 10  # of a slice that may be the worst or the best: of 1,000 classes with one image each, the worst always has 0
+MIN_FOR_RMS = 500  # images, five bins of the RMS calibration error: with fewer it has no interval
+OTHER_ORDER = " in another order"  # end of a digest of images
 
 
 def read_evaluation(path: str) -> dict:
@@ -36,67 +40,63 @@ def _schema():
 
 
 def metrics_of(records: list[dict], eval_config: EvalConfig, imagenet: bool = False) -> list[MetricValue]:
-    """Returns the metrics that an `EvalConfig` selects, from records as `recording.records` returns them.
+    """Returns the metrics that an `EvalConfig` selects, from records of all sets as `recording.records` returns them.
 
-    Args:
-        records: of all sets.
-        eval_config: names the evaluations and the ten perturbation sequences.
-        imagenet: the corrupted images are ImageNet's with ImageNet-C's constants; AlexNet's errors and flip probabilities normalize
-            them (`corruptions/mce`, `flips/mfr`, `flips/rate/NAME`).
+    `imagenet`: the corrupted images are ImageNet's with ImageNet-C's constants; AlexNet's errors and flip probabilities normalize them
+    (`corruptions/mce`, `flips/mfr`, `flips/rate/NAME`).
     """
     by_kind: dict[str, list[tuple[MetricValue, dict]]] = {}
     for record in records:
         by_kind.setdefault(record["kind"], []).append((parse_metric(record["set"]), record))
     accuracies = by_kind.get("accuracy", [])
-    clean = next((record for name, record in accuracies if name.is_clean), None)
-    values = _accuracy_metrics(accuracies, clean, eval_config.evaluations)
+    clean = next((record for name, record in accuracies if name.is_clean), {})
+    values = [
+        name.with_accuracy(record["correct"], record["count"])
+        for name, record in accuracies
+        if name.family not in CORRUPTION_FAMILIES and ("clean" in eval_config.evaluations or not name.is_clean)
+    ]
+    if "clean" in eval_config.evaluations and "per_class" in clean:
+        values.append(MetricValue("clean", "per_class", value=clean["per_class"], count=clean["count"]))
+    if "calibration" in eval_config.evaluations:
+        values += [
+            parse_metric(name).with_value(clean[metric.record_field], clean["count"])
+            for name, metric in METRICS.items()
+            if metric.record_field in clean  # records of earlier versions may lack a field
+        ]
     for family, means in zip(CORRUPTION_FAMILIES, (metrics.MEANS.items(), [("mean", names) for names in metrics.BAR.values()])):
-        corrupted = [(name, record) for name, record in accuracies if name.family == family]
-        values += _corruption_metrics(corrupted, means, eval_config.severities, imagenet, clean)
-    values += _flip_metrics(by_kind.get("flips", []), eval_config.sequences, imagenet)
-    values += [
-        MetricValue("utility", name, value=value, count=record["count"])
-        for _, record in by_kind.get("utility", [])
-        for name, value in utility_ratios(record).items()
-    ]
+        if corrupted := [(name, record) for name, record in accuracies if name.family == family]:
+            values += _corruption_metrics(family, corrupted, means, eval_config.severities, imagenet, clean)
+    if sequences := by_kind.get("flips"):
+        values += _flip_metrics(sequences, eval_config.sequences, imagenet)
+    for _, record in by_kind.get("utility", []):
+        values += [MetricValue("utility", name, value=value, count=record["count"]) for name, value in utility_ratios(record).items()]
     for _, record in by_kind.get("certified", []):
-        values += _certified_metrics(record, eval_config.certified_radii)
-    values += _distance_metrics(by_kind.get("distances", []), eval_config.attack_radii)
+        correct = {f"l2_{radius:g}": smoothing.certified_correct(record, radius).sum() for radius in eval_config.certified_radii}
+        values += [MetricValue("certified", name).with_accuracy(int(number), record["count"]) for name, number in correct.items()]
+        values.append(MetricValue("certified", "mean_radius", value=float(smoothing.radii_of(record).mean()), count=record["count"]))
+        values.append(MetricValue("certified", "abstained").with_accuracy(record["abstained"], record["count"]))
+    distances = by_kind.get("distances", [])
+    for threat in eval_config.attack_radii if distances else ():
+        norm, radius = parse_threat(threat)
+        if own := [record for name, record in distances if parse_curve(name.name)[1] == norm]:
+            at_radius = adversarial.correct_at(own, radius)
+            values.append(MetricValue("attack_curves", threat).with_accuracy(int(at_radius.sum()), len(at_radius)))
+    for name, record in distances:
+        median, low, high, count = adversarial.median_interval(record)
+        if np.isfinite(median):
+            values.append(name.with_value(median, count, low, high if np.isfinite(high) else None))
     checks = by_kind.get("checks", [])
-    values += [
-        MetricValue("checks", f"{name.name}/{attack}", value=value, count=record["count"])
-        for name, record in checks
-        for attack, value in record["accuracies"].items()
-    ]
+    for name, record in checks:
+        for attack, value in record["accuracies"].items():
+            values.append(MetricValue("checks", f"{name.name}/{attack}", value=value, count=record["count"]))
     if checks:
         failed = sum(len(record["failed"]) for _, record in checks)
         values.append(MetricValue("checks", "failed", value=failed, count=checks[0][1]["count"]))
     return values
 
 
-def _accuracy_metrics(accuracies, clean, evaluations):
-    """Accuracies on sets, and the accuracy per class and calibration on the clean set."""
-    values = [
-        name.with_accuracy(record["correct"], record["count"])
-        for name, record in accuracies
-        if name.family not in CORRUPTION_FAMILIES and ("clean" in evaluations or not name.is_clean)
-    ]
-    if "clean" in evaluations and "per_class" in clean:
-        values.append(MetricValue("clean", "per_class", value=clean["per_class"], count=clean["count"]))
-    if "calibration" in evaluations:
-        values += [
-            parse_metric(name).with_value(clean[metric.record_field], clean["count"])
-            for name, metric in METRICS.items()
-            if metric.record_field and metric.record_field in clean  # records of earlier versions may lack a field
-        ]
-    return values
-
-
-def _corruption_metrics(corrupted, means, severities, imagenet, clean):
+def _corruption_metrics(family, corrupted, means, severities, imagenet, clean):
     """Means over corruptions, one metric per corruption, one per corruption and severity; of the 15 corruptions also ratios of errors."""
-    if not corrupted:
-        return []
-    family, count = corrupted[0][0].family, corrupted[0][1]["count"]
     by_name: dict[str, dict[int, dict]] = {}
     for name, record in corrupted:
         by_name.setdefault(name.name, {})[name.severity] = record
@@ -107,14 +107,14 @@ def _corruption_metrics(corrupted, means, severities, imagenet, clean):
         if {*names} <= complete.keys()
     ]
     if {*metrics.BENCHMARK} <= complete.keys():
+        count = corrupted[0][1]["count"]
         errors = {name: [1 - r["correct"] / r["count"] for r in complete[name]] for name in metrics.BENCHMARK}
-        calibration = [r["rms_calibration_error"] for name in metrics.BENCHMARK for r in complete[name]]
-        values.append(MetricValue(family, "calibration_rms", value=float(np.mean(calibration)), count=count))
+        ratios = {"calibration_rms": float(np.mean([r["rms_calibration_error"] for name in metrics.BENCHMARK for r in complete[name]]))}
         if imagenet and severities == ALL_SEVERITIES:
-            values.append(MetricValue(family, "mce", value=metrics.mean_corruption_error(errors) / 100, count=count))
-        if imagenet and severities == ALL_SEVERITIES and clean:
-            relative = metrics.relative_mean_corruption_error(errors, 1 - clean["correct"] / clean["count"])
-            values.append(MetricValue(family, "relative_mce", value=relative / 100, count=count))
+            ratios["mce"] = metrics.mean_corruption_error(errors) / 100
+            if clean:
+                ratios["relative_mce"] = metrics.relative_mean_corruption_error(errors, 1 - clean["correct"] / clean["count"]) / 100
+        values += [MetricValue(family, name, value=value, count=count) for name, value in ratios.items()]
     return values + [name.with_accuracy(record["correct"], record["count"]) for name, record in corrupted]
 
 
@@ -126,68 +126,32 @@ def _mean(name, records):
     return name.with_value(value, len(fractions), max(0.0, value - half), min(1.0, value + half))
 
 
-def _flip_metrics(sequences_and_records, sequences, imagenet):
-    """`flips/mean` and other means, one metric per perturbation."""
-    if not sequences_and_records:
-        return []
-    probabilities = {name.name: record["flip_probability"] for name, record in sequences_and_records}
-    count = sequences_and_records[0][1]["count"]
-
-    def of_name(name, value):
-        return MetricValue("flips", name, value=value, count=count)
-
+def _members_of_flips(sequences):
+    """{"mean": the ten perturbations, "mean_without_noise": eight of them}."""
     ten = metrics.CIFAR_PERTURBATIONS if sequences == "cifar_p" else metrics.PERTURBATIONS
-    values = []
-    if set(ten) <= probabilities.keys():
-        without_noise = [probabilities[name] for name in ten if "noise" not in name]
-        values = [
-            of_name("mean", metrics.mean_flip_probability({name: probabilities[name] for name in ten}, ten)),
-            of_name("mean_without_noise", float(np.mean(without_noise))),
-        ]
+    return {"mean": ten, "mean_without_noise": [name for name in ten if "noise" not in name]}
+
+
+def _flip_metrics(sequences_and_records, sequences, imagenet):
+    probabilities = {name.name: record["flip_probability"] for name, record in sequences_and_records}
+    members, values = _members_of_flips(sequences), {}
+    ten = members["mean"]
+    if {*ten} <= probabilities.keys():
+        values["mean"] = metrics.mean_flip_probability({name: probabilities[name] for name in ten}, ten)
+        values["mean_without_noise"] = float(np.mean([probabilities[name] for name in members["mean_without_noise"]]))
         if imagenet and sequences != "cifar_p":
             rate = metrics.mean_flip_rate({name: probabilities[name] for name in ten})
-            values += [of_name("mfr", rate["mean"] / 100), of_name("mfr_without_noise", rate["mean_without_noise"] / 100)]
-            values += [of_name(f"rate/{name}", percent / 100) for name, percent in rate["rates"].items()]
-    return values + [of_name(name, value) for name, value in probabilities.items()]
-
-
-def _distance_metrics(distances, threats):
-    """Accuracies under all attacks that search for the smallest perturbation in the norm of a threat.
-
-    Then the median sizes of these perturbations, where at least half of the images have one.
-    """
-    values = []
-    for threat in threats:
-        norm, radius = parse_threat(threat)
-        if own := [record for name, record in distances if parse_curve(name.name)[1] == norm]:
-            correct = adversarial.correct_at(own, radius)
-            values.append(MetricValue("attack_curves", threat).with_accuracy(int(correct.sum()), len(correct)))
-    for name, record in distances:
-        median, low, high, count = adversarial.median_interval(record)
-        if np.isfinite(median):
-            values.append(name.with_value(median, count, low, high if np.isfinite(high) else None))
-    return values
-
-
-def _certified_metrics(record, radii):
-    """Certified accuracies at some radii, the mean certified radius, and the fraction of images without a decision."""
-    return [
-        *(
-            MetricValue("certified", f"l2_{radius:g}").with_accuracy(
-                int(smoothing.certified_correct(record, radius).sum()), record["count"]
-            )
-            for radius in radii
-        ),
-        MetricValue("certified", "mean_radius", value=float(smoothing.radii_of(record).mean()), count=record["count"]),
-        MetricValue("certified", "abstained").with_accuracy(record["abstained"], record["count"]),
-    ]
+            values |= {"mfr": rate["mean"] / 100, "mfr_without_noise": rate["mean_without_noise"] / 100}
+            values |= {f"rate/{name}": percent / 100 for name, percent in rate["rates"].items()}
+    count = sequences_and_records[0][1]["count"]
+    return [MetricValue("flips", name, value=value, count=count) for name, value in {**values, **probabilities}.items()]
 
 
 def slice_values(source: Source, correct: np.ndarray, column: str) -> list[MetricValue]:
     """Returns the accuracy on every class and every group of a column (empty: none), on the worst, and the gap between best and worst.
 
-    Of the clean images, `correct`, bool [N], are classified correctly. The worst and the best are those with at least 10 images; without
-    any, neither is given. The 95 % interval of the worst is Wilson's for that slice alone, that of the gap Newcombe's, from 0.
+    `correct`, bool [N], are the clean images that are classified correctly. Worst and best are chosen among slices with at least 10 images;
+    without any, neither is given. The 95 % interval of the worst is Wilson's for that slice alone, the one of the gap Newcombe's, from 0.
     """
     values = _slice_metrics("class", "classes", np.asarray(source.class_names, dtype=str)[np.asarray(source.labels)], correct)
     if column:
@@ -216,7 +180,7 @@ def _slice_metrics(family, family_of_all, names, correct):
 
 
 def confidence_values(records: Sequence[dict]) -> list[MetricValue]:
-    """Returns the metrics of fitted confidences, from the records of all sets, among them that of the validation images.
+    """Returns the metrics of fitted confidences, from the records of all sets, among them the one of the validation images.
 
     `calibrated/GROUP/ece` (and rms, brier, nll; with `_before` without scaling), `abstention/GROUP/coverage` and `accuracy`,
     `conformal/GROUP/coverage` and `size`; GROUP is `severity_1` to `severity_5` or `shift/NAME`, and missing for clean images.
@@ -237,26 +201,26 @@ def confidence_values(records: Sequence[dict]) -> list[MetricValue]:
 def _group_metrics(group, members):
     count, entries = members[0]["count"], [member["confidence"] for member in members]
     images = sum(member["count"] for member in members)
+    values = []
 
-    def fraction(family, name, part, whole):
-        named = MetricValue(family, group + name)
-        return named.with_accuracy(part, whole) if len(members) == 1 else named.with_value(part / whole, count)  # sets share their images
+    def add_fraction(family, name, part, total):
+        named = MetricValue(family, group + name)  # without an interval over several sets, which share their images
+        values.append(named.with_accuracy(part, total) if len(members) == 1 else named.with_value(part / total, count))
 
     def total(field):
         return sum(entry[field] for entry in entries)
 
-    values = []
     if "ece" in entries[0]:
         for name in ("rms", "ece", "brier", "nll"):
             unscaled = METRICS[f"calibration/{name}"].record_field
             for end, of_sets in (("", [entry[name] for entry in entries]), ("_before", [member[unscaled] for member in members])):
                 values.append(MetricValue("calibrated", f"{group}{name}{end}").with_value(float(np.mean(of_sets)), count))
     if "answered" in entries[0]:
-        values.append(fraction("abstention", "coverage", total("answered"), images))
+        add_fraction("abstention", "coverage", total("answered"), images)
         if total("answered"):
-            values.append(fraction("abstention", "accuracy", total("answered_correct"), total("answered")))
+            add_fraction("abstention", "accuracy", total("answered_correct"), total("answered"))
     if "covered" in entries[0]:
-        values.append(fraction("conformal", "coverage", total("covered"), images))
+        add_fraction("conformal", "coverage", total("covered"), images)
         values.append(MetricValue("conformal", f"{group}size").with_value(total("size") / images, count))
     return values
 
@@ -264,14 +228,109 @@ def _group_metrics(group, members):
 def open_set_values(records: Sequence[dict]) -> list[MetricValue]:
     """Returns `ood/NAME/auroc` and `ood/NAME/fpr95` by the largest probability, and `ood/NAME/SCORE/auroc` and `fpr95` by other scores."""
     by_name = {parse_metric(record["set"]).name: record for record in records if record["kind"] == "ood"}
-    if "" not in by_name:
-        return []
-    own, values = by_name.pop(""), []
-    for name, record in by_name.items():
+    own, values = by_name.pop("", {}), []
+    for name, record in by_name.items() if own else ():
+        count = own["count"] + record["count"]
         for score, text in record["scores"].items():
             inside, outside = (decoded(one, np.float32) for one in (own["scores"][score], text))
             prefix = name if score == confidence.BASELINE_SCORE else f"{name}/{score}"
-            count = own["count"] + record["count"]
             values.append(MetricValue("ood", f"{prefix}/auroc", value=metrics.auroc(inside, outside), count=count))
             values.append(MetricValue("ood", f"{prefix}/fpr95", value=metrics.false_positive_rate(inside, outside), count=count))
     return values
+
+
+class PerImage:
+    """Reads the per-image results of evaluations.
+
+    A record is used only if it has the model, interface, data and settings of the evaluation. Evaluations by older versions, which do
+    not name these, and folders without `measured.jsonl` have no per-image results. `folder_of` returns the folder of an evaluation.
+    """
+
+    def __init__(self, folder_of: Callable[[Mapping], str]):
+        self._folder_of = folder_of
+        self._own: dict[tuple[str, str], dict[str, dict]] = {}  # by path and evaluation
+
+    def __call__(self, evaluation: Mapping, metric: str) -> tuple[str, np.ndarray] | None:
+        """Returns (digest of the images and their processing, values [N] whose mean is a metric), from the content of an `evaluation.json`.
+
+        The values are bool for an accuracy on one set, else float64. None: it is not a mean over images, or its records are missing.
+        The digest ends in `OTHER_ORDER` where the images of the clean set are in another order.
+        """
+        settings = evaluation.get("card")
+        if not settings or "model_digest" not in evaluation:
+            return None
+        path = os.path.join(self._folder_of(evaluation), "measured.jsonl")
+        key = path, record_key([evaluation[part] for part in ("model_digest", "interface", "card")])
+        if key not in self._own:
+            self._own[key] = own_records(evaluation, read_records(path))
+        own, name, order = self._own[key], parse_metric(metric).plain, ""
+        if name.entry.metric.per_image:
+            values = _clean_values(own, name)
+        elif name.family == "certified":
+            values = _certified_values(own, name.name)
+        elif name.family == "attack_curves":
+            norm, radius = parse_threat(name.name)
+            sets = [f"distance/{attack}" for attack in settings["attack_curves"]["attacks"] if parse_curve(attack)[1] == norm]
+            values = adversarial.correct_at([own[one] for one in sets], radius) if {*sets} <= own.keys() else None
+        else:
+            weights = _weights(name, settings)
+            values = _weighted_values(own, weights)
+            order = OTHER_ORDER if values is not None and any(own[one].get("order") for one in weights) else ""
+        if values is None:
+            return None
+        return record_key(card.dependencies(None, None, settings, str(name))) + order, values
+
+
+def _clean_values(own, name):
+    """The values of a metric of the clean images; None for records of older versions, which have no scores of each image."""
+    record = next((record for one, record in own.items() if parse_metric(one).is_clean), {})
+    if "brier_scores" not in record or (str(name) == "calibration/rms" and record["count"] < MIN_FOR_RMS):
+        return None
+    values = name.entry.metric.per_image
+    if isinstance(values, str):
+        return decoded(record[values], np.float32).astype(np.float64)
+    return values(confidences(record), correctness(record))
+
+
+def _certified_values(own, name):
+    """The values of a metric `certified/NAME`."""
+    if "certified" not in own:
+        return None
+    if name == "mean_radius":
+        return smoothing.radii_of(own["certified"])
+    norm, _, radius = name.partition("_")
+    return smoothing.certified_correct(own["certified"], float(radius)) if norm == "l2" else None
+
+
+def _weighted_values(own, weights):
+    """The weighted sum of the values of sets, {set: weight}; of one set of accuracies bool."""
+    per_set = []
+    for name in weights:
+        record = own.get(name, {"kind": "missing"})
+        if record["kind"] == "accuracy":
+            per_set.append(correctness(record))
+        elif record["kind"] == "flips":
+            per_set.append(decoded(record["flips"], np.uint16) / (record["frames"] - 1))
+        else:
+            return None
+    if len(per_set) == 1 and per_set[0].dtype == bool:
+        return per_set[0]
+    return sum(weight * values for weight, values in zip(weights.values(), per_set)) if per_set else None
+
+
+def _weights(name, settings):
+    """{set: weight} where the metric is the weighted sum of the sets' means, {} if it is unknown; settings: the card of the evaluation."""
+    if name.family in CORRUPTION_FAMILIES:
+        means_over = settings.get("corruption_means", {}).get("means_over_severities", ALL_SEVERITIES)
+        severities = means_over if name.severity is None else (name.severity,)
+        means = metrics.MEANS
+        if name.family == "corruptions_bar":
+            means = {"mean": metrics.BAR.get(settings.get("corruptions_bar", {}).get("set"), ())}
+        sets = [f"{name.family}/{member}/{severity}" for member in means.get(name.name, (name.name,)) for severity in severities]
+        return {one: 1 / len(sets) for one in sets}
+    if name.family == "flips":
+        is_rate = name.card_family == "flip_rates"
+        mean = name.name.replace("mfr", "mean")
+        members = _members_of_flips(settings.get("flips", {}).get("sequences")).get(mean, (name.name.removeprefix("rate/"),))
+        return {f"flips/{member}": (metrics.flip_rate(1.0, member) / 100 if is_rate else 1.0) / len(members) for member in members}
+    return {str(name): 1.0}

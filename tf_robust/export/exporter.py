@@ -294,7 +294,7 @@ def _evaluate(name: str, path: str, given: EvaluationData, folder: str, model: E
     """Returns the evaluation of one file, with its size and its latency."""
     trust = model.interface.trust
     classifier = loading.load_classifier(path, loading.ModelInterface(trust=trust, input_size=model.interface.input_size))
-    done = model_evaluation.evaluate(
+    done = model_evaluation.evaluate_model(
         classifier, given, folder, row=name, saved_model=path, split_chosen=True, model_name=os.path.basename(os.path.abspath(model.path))
     )
     metrics = [MetricValue("deployed", "bytes").with_value(size(path), 1)]

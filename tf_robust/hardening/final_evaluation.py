@@ -51,7 +51,7 @@ class FinalEvaluation:
         corrupted = [one for one in sets if evaluation.parse_metric(one.name).family in evaluation.CORRUPTION_FAMILIES]
         measured = corrupted[len(corrupted) // 2] if corrupted else sets[0]
         begin, count = time.monotonic(), 0
-        for images, labels in measured.open().take(2):
+        for images, labels in measured.batches().take(2):
             predict(images)
             count += len(labels)
         return 2 * len(sets) * self.images * (time.monotonic() - begin) / count
@@ -73,7 +73,7 @@ class FinalEvaluation:
             classifier = loading.load_classifier(self.delivered + self.model.suffix, classifier.interface)
         print(f"Evaluating the {row} model on {self.images:,} test images.")
         os.makedirs(own, exist_ok=True)
-        done = model_evaluation.evaluate(classifier, self.data, own, row=row, saved_model=classifier.path)
+        done = model_evaluation.evaluate_model(classifier, self.data, own, row=row, saved_model=classifier.path)
         content = {**done.content, "method": "", "model": os.path.basename(classifier.path)}
         write_json(os.path.join(own, "evaluation.json"), content)
         return dataclasses.replace(done, content=content)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tf_robust import data, methods, models
 from tf_robust.data.source import Source
 from tf_robust.evaluation.evaluation_data import EvaluationData, check_unchanged
-from tf_robust.evaluation.model_checks import check_model_suits, note_classes, with_checked_inputs, with_known_outputs
+from tf_robust.evaluation.model_evaluation import check_model_suits, note_classes, with_checked_inputs, with_known_outputs
 from tf_robust.hardening import candidates, training
 from tf_robust.hardening.config import HardenConfig, parse_budget
 from tf_robust.hardening.data import check_no_confidence, final_data, fraction_held_out, parts_of, validation_set

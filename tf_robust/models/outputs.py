@@ -13,6 +13,7 @@ from tf_robust import data
 # images float32 [N, H, W, C] in [0, 1] -> a tensor, or a dictionary with "logits" and "embedding": a keras.Model, a
 # reloaded SavedModel, a function
 Model = Callable[[Any], Any]
+PROBABILITY_TOLERANCE = 2.0**-7  # of the sum of probabilities that are computed in half precision: bfloat16 has 8 bits
 
 
 def output(model: Model, images: tf.Tensor, key: str) -> tf.Tensor:
@@ -22,6 +23,12 @@ def output(model: Model, images: tf.Tensor, key: str) -> tf.Tensor:
     """
     outputs = model(images, training=False) if isinstance(model, keras.layers.Layer) else model(images)
     return outputs[key] if isinstance(outputs, dict) else outputs
+
+
+def are_probabilities(scores: npt.ArrayLike) -> bool:
+    """Returns whether scores [N, C] are probabilities that sum to 1 up to rounding."""
+    scores = np.asarray(scores, np.float64)
+    return bool((scores >= 0).all() and (np.abs(scores.sum(axis=-1) - 1) <= PROBABILITY_TOLERANCE).all())
 
 
 def checked_logits(logits: npt.ArrayLike, labels: Sequence[int] | np.ndarray, where: str) -> np.ndarray:

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tf_robust.models import heads
 from tf_robust.models.heads import output_dtype
+from tf_robust.models.outputs import are_probabilities
 
 _FROM_LOGITS = {"linear": True, "softmax": False, "sigmoid": False}  # by the activation of the output
 _OF_PROBABILITIES = {False: "softmax", True: "sigmoid"}  # activation of probabilities, by whether there is one output
@@ -172,7 +173,7 @@ def wrap(
     dense, features, activation = _last_dense(output)
     if from_logits is None and dense is None and activation == "linear":
         values = _numpy(model(scale(_noise(model)), training=False))
-        if ((values >= 0) & (values <= 1)).all() and (one_output or np.allclose(values.sum(axis=-1), 1, atol=1e-2)):
+        if ((values >= 0) & (values <= 1)).all() and (one_output or are_probabilities(values)):
             raise ValueError(
                 f"Expected from_logits=True or False for {model.name}, whose outputs look like probabilities and are not those of a Dense "
                 "or Softmax layer. Received: None"

@@ -237,7 +237,7 @@ def _heat_map(base: alt.Chart, color: alt.Color, number: str, ink: str) -> alt.L
 
 def flips(table: Table) -> Chart | None:
     """Draws flip probabilities: perturbations down, rows across."""
-    chosen = [name for name in table["details"] if parse_metric(name).family == "flips" and not parse_metric(name).is_flip_rate]
+    chosen = [name for name in table["details"] if parse_metric(name).family == "flips" and parse_metric(name).card_family == "flips"]
     frame = _frame_of(table).rename(columns={"mean": "flips"})
     frame = frame[frame["name"].isin(chosen)]
     if frame.empty:

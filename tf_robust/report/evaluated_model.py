@@ -30,11 +30,11 @@ class EvaluatedModel:
         return loading.load_classifier(self.path, self.interface)
 
     def evaluate(self, folder: str, draw: bool = True) -> ModelEvaluation:
-        """Loads and evaluates the model as `model_evaluation.evaluate` does; `draw`: and writes more than records into the folder.
+        """Loads and evaluates the model as `model_evaluation.evaluate_model` does; `draw`: and writes more than records into the folder.
 
         It gets a subfolder `figures` and, with `calibrate`, `calibrated`: the model as a SavedModel with scaled logits.
         """
-        done = model_evaluation.evaluate(
+        done = model_evaluation.evaluate_model(
             self.load(), self.data, folder, row=self.row, saved_model=self.path, split_chosen=self.split_chosen, model_name=self.model_name
         )
         if draw:

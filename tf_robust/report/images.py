@@ -152,7 +152,7 @@ def draw_attacked(folder: str, model: Predict, source: Source, threats: Iterable
     attacked, captions = {}, {}
     for norm in dict.fromkeys(parse_threat(text)[0] for text in threats):
         name = f"pgd_{norm}"
-        attacked[name] = evaluation.adversarial.minimal_attack("pgd", norm)(model, images, labels).numpy()
+        attacked[name] = evaluation.adversarial.CURVES["pgd"](norm=norm, seed=evaluation.SEED)(model, images, labels).numpy()
         sizes = norms.NORMS[norm].size(attacked[name] - images).numpy()
         predictions = np.argmax(model(attacked[name]), axis=1)
         captions[name] = [f"{class_name(source, prediction)}\n{size:.3g}" for prediction, size in zip(predictions, sizes)]
@@ -179,7 +179,7 @@ def draw_worst(
         metric = evaluation.parse_metric(one.name)
         if metric.severity is None or metric.severity != middle or one.name not in in_order:
             continue
-        images, labels = (part.numpy() for part in next(iter(one.open())))
+        images, labels = (part.numpy() for part in next(iter(one.batches())))
         prefix = f"{metric.family}/{metric.name}/"
         by_severity = [correct[other][: len(labels)] for other in correct if other.startswith(prefix)]
         wrong = ~correct[one.name][: len(labels)] & clean[: len(labels)]
@@ -224,7 +224,7 @@ def draw_gains(
         images, captions = [], []
         for name, position in members:
             number, place = divmod(position, batch_size)
-            batch, labels = (part.numpy() for part in next(itertools.islice(opened[name].open(), number, None)))
+            batch, labels = (part.numpy() for part in next(itertools.islice(opened[name].batches(), number, None)))
             wrong = int(np.argmax(predict(batch[place : place + 1]), axis=1)[0])
             metric = names[name]
             title = f"{metric.name.replace('_', ' ')} {metric.severity}" if metric.severity else metric.name or name.upper()

@@ -18,7 +18,7 @@ import scipy.stats
 from tf_robust import metrics
 from tf_robust.evaluation import card
 from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES, MetricValue, parse_metric
-from tf_robust.evaluation.recording import OTHER_ORDER
+from tf_robust.evaluation.values import OTHER_ORDER
 from tf_robust.metrics.paired import PairedDifference
 from tf_robust.utils.errors import unknown
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tf_robust.models import SMALLEST_PROBABILITY, weights
+from tf_robust.models.outputs import PROBABILITY_TOLERANCE
 from tf_robust.ops import image_ops
 from tf_robust.saved_models.formats import format_of
 from tf_robust.saved_models.interface import Kind, ModelInterface, read_card
@@ -24,7 +25,6 @@ from tf_robust.utils.files import digest_of_folder
 _digests: dict[int, tuple[object, str]] = {}  # {id: (a function, which stays in memory, its digest)}
 _SMALLEST_WITHOUT_GRADIENT = 1e-12  # of probabilities that may be rounded to 0: 28 nats, not 81
 _LARGEST_FLOAT16 = 2.0**14  # a quarter of the largest number, so that sums stay finite
-ROUNDING = 2.0**-7  # of the sum of probabilities that are computed in half precision: bfloat16 has 8 bits
 COARSEST_STEP = 1 / 64  # of quantized probabilities
 MIN_SCORES = 20  # images, by whose scores one output is taken for a probability or a logit
 _SCALES = ("0,1", "-1,1", "0,255")  # of images on which a probability stays in [0, 1]
@@ -281,8 +281,8 @@ def _sum_to_one(probabilities: np.ndarray) -> bool:
     step = _quantization_step(probabilities)
     errors = probabilities.sum(axis=1) - 1
     positive = (probabilities > step / 2).sum(axis=1)
-    least = -ROUNDING - step - probabilities.shape[1] * step / 2
-    return bool(((errors >= least) & (errors <= ROUNDING + positive * step / 2)).all())
+    least = -PROBABILITY_TOLERANCE - step - probabilities.shape[1] * step / 2
+    return bool(((errors >= least) & (errors <= PROBABILITY_TOLERANCE + positive * step / 2)).all())
 
 
 def _quantization_step(values: np.ndarray) -> float:
