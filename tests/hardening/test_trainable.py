@@ -101,7 +101,7 @@ def test_gradients_equal_finite_differences(saved):
     [
         ("ours", {"similarity"}),
         ("keras_export", {"similarity", "fcl"}),
-        ("bytes", {"similarity", "fcl", "input_gradient", "adversarial", "trades"}),
+        ("bytes", {"similarity", "fcl", "input_gradient"}),
         ("module", {"similarity", "fcl", "input_gradient"}),
     ],
 )
