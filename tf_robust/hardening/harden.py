@@ -80,25 +80,7 @@ def harden(
         begin -= store.seconds  # of interrupted processes
         if finished := store.finished():
             log(f"Resumed: {len(finished)} finished trials are read from {store.folder}.")
-
-        def evaluate(weights):
-            model.network.set_weights(weights)
-            return images.evaluate(predict)
-
-        stages = () if models.is_network(model.network) else models.stage_layers(model.network)
-        batch_size, values = min(BATCH_SIZE, len(parts.train)), math.prod(parts.train.image_shape)
-        search = Search(
-            training.Trainers(model.network, parts.train, batch_size=batch_size, seed=given.seed, options=model.options, stages=stages),
-            evaluate,
-            candidates.candidates(config.target, config.attack_norm, config.attack_radius, values=values, skip=model.skip),
-            budget=parse_budget(config.budget),
-            max_clean_loss=config.max_clean_loss,
-            store=store,
-            clock=lambda: time.monotonic() - begin,
-            log=log,
-            has_batch_norm=model.has_batch_norm,
-            has_layers=isinstance(model.model, tf.keras.Model),
-        )
+        search = _search(model, parts, lambda: images.evaluate(predict), config, given.seed, store, lambda: time.monotonic() - begin, log)
         start = search.start
         _check_start(start, images.clean.labels, model.classifier.path)  # type: ignore[union-attr]
         search.check_budget()
@@ -137,7 +119,7 @@ def harden(
             trained_on=trained_on,
             seconds=search.clock(),
             seed=given.seed,
-            batch_size=batch_size,
+            batch_size=search.trainers.batch_size,
             interrupted=interrupted,
             temporary=temporary,
         )
@@ -159,6 +141,29 @@ def harden(
             log("\n".join(hardened.sentences))
             hardened.update_card(os.path.join(folder, HARDENED) + model.suffix)
         return hardened
+
+
+def _search(model, parts, evaluate, config, seed, store, clock, log):
+    """The search, which has evaluated the initial model."""
+
+    def evaluate_weights(weights):
+        model.network.set_weights(weights)
+        return evaluate()
+
+    stages = () if models.is_network(model.network) else models.stage_layers(model.network)
+    batch_size, values = min(BATCH_SIZE, len(parts.train)), math.prod(parts.train.image_shape)
+    return Search(
+        training.Trainers(model.network, parts.train, batch_size=batch_size, seed=seed, options=model.options, stages=stages),
+        evaluate_weights,
+        candidates.candidates(config.target, config.attack_norm, config.attack_radius, values=values, skip=model.skip),
+        budget=parse_budget(config.budget),
+        max_clean_loss=config.max_clean_loss,
+        store=store,
+        clock=clock,
+        log=log,
+        has_batch_norm=model.has_batch_norm,
+        has_layers=isinstance(model.model, tf.keras.Model),
+    )
 
 
 def _run(search, model):

@@ -20,7 +20,7 @@ _ARGUMENTS, _FRONTIER, _WEIGHTS = "arguments.json", "frontier.json", ".weights.n
 
 
 class Member(typing.NamedTuple):
-    """A fine-tuned model: a candidate after a number of steps, in a rung from 0, in which no other trial has the same candidate."""
+    """A fine-tuned model: a candidate after some steps of a rung (from 0); a rung has one trial of each candidate."""
 
     candidate: Candidate
     steps: int
