@@ -349,6 +349,13 @@ def test_the_final_evaluation_measures_the_target():
     )
 
 
+def test_a_file_that_cannot_be_loaded_leaves_the_evaluation_of_the_model_in_memory(tmp_path):
+    (tmp_path / "hardened.keras").write_bytes(b"damaged")
+    lines, classifier = [], types.SimpleNamespace(interface=ModelInterface())
+    assert final_evaluation._load(str(tmp_path / "hardened.keras"), classifier, lines.append) is classifier
+    assert lines[0].startswith("The model in memory is evaluated, not its file: ")
+
+
 def test_chance_is_the_accuracy_of_a_constant():
     labels = np.repeat([0, 1], [600, 400])
     random = np.random.default_rng(0)

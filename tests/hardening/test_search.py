@@ -150,6 +150,16 @@ def test_rungs_keep_the_better_candidates(tmp_path):
     assert min(trial.steps for trial in rungs[2]) > max(trial.steps for trial in rungs[1]) > min(trial.steps for trial in rungs[0])
 
 
+def test_both_of_the_best_recipes_have_all_their_variations(tmp_path, monkeypatch):
+    monkeypatch.setattr("tf_robust.hardening.search.LONGER", 0.01)
+    search = _search(tmp_path, "3000steps")
+    chosen = search._settings(search._first_rung())
+    assert [one.recipe for one in chosen[:5]] == ["AugMix + JSD", "NoisyMix", "AugMix + JSD", "AugMix + JSD", "NoisyMix"]
+    for recipe in chosen[:2]:
+        own = [one.name for one in chosen if one.recipe == recipe.recipe]
+        assert own == [recipe.name, *(one.name for one in variations(recipe, has_batch_norm=True, has_layers=True))]
+
+
 def test_an_interrupted_search_resumes(tmp_path):
     complete = _search(tmp_path / "complete", "3000steps")
     complete.run()

@@ -83,7 +83,11 @@ model.save("robust.keras")
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Hardened:
-    """Result of hardening; what a search found is on validation images."""
+    """Result of hardening: the model, and what is known of it.
+
+    `notes` are on the choice, by validation images, as are `diagnosis`, `trials`, `points` and `choice`; `sentences`, `values` and
+    `evaluations` are on test images. An interrupted search has no evaluations; one in which nothing helps those of the initial model.
+    """
 
     trainable: TrainableModel  # the model; has the weights of the result
     config: HardenConfig
@@ -101,9 +105,7 @@ class Hardened:
     batch_size: int
     interrupted: bool  # before its budget was used up
     temporary: tempfile.TemporaryDirectory | None = None  # folder of the evaluations, which is deleted with the result
-    # of the initial and the hardened model on the test images, as in `evaluation.json`; without the hardened model if nothing helps, and
-    # empty if the search was interrupted
-    evaluations: list[dict] = dataclasses.field(default_factory=list)
+    evaluations: list[dict] = dataclasses.field(default_factory=list)  # of the initial and the hardened model, as in `evaluation.json`
     images: list[Image] = dataclasses.field(default_factory=list)  # figures for the report, (path of a PNG file, caption)
 
     def __repr__(self) -> str:

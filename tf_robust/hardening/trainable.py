@@ -160,13 +160,8 @@ def trainable(classifier: Classifier, image_shape: Sequence[int] = ()) -> Traina
     saved_model = _is_saved_model(classifier.path)
     if not saved_model and not isinstance(classifier.loaded, keras.Model):
         raise _not_trainable(classifier.path, "a function, whose weights are unknown. Try: the keras.Model that it calls")
-    accepted = classifier.input_shape[1:]
-    if image_shape:
-        classifier.check_images_match(tuple(image_shape))
-        accepted = accepted.merge_with(tuple(image_shape))
-    if not accepted.is_fully_defined():
-        raise ValueError(f"Expected image_shape=(H, W, C) for {classifier.path}, which takes {accepted}. Received: {tuple(image_shape)}")
-    shape = tuple(accepted.as_list())
+    shape = tuple(image_shape or classifier.input_shape[1:].as_list())
+    classifier.check_images_match(shape)
     if classifier.interface.outputs == "auto":
         classifier = classifier.with_known_outputs(np.random.default_rng(0).random((_SAMPLES, *shape), np.float32))
     return _of_saved_model(classifier, shape) if saved_model else _of_keras_model(classifier, shape)
