@@ -252,7 +252,7 @@ def test_the_command_line(start, tmp_path, capsys):
     for text in ("training, 180 validation and 180 test images", "Breaks it most", "Budget of the search: 240steps", "Rung 3", "Report: "):
         assert text in printed, text
     assert {"harden.html", "harden.json", "figures", "final_evaluation", "trials"} <= set(os.listdir(tmp_path / "work"))
-    assert ("minus that of the control: " in printed) <= ("Model:  " in printed)
+    assert ("minus the control's: " in printed) <= ("Model:  " in printed)
     assert ("Model:  " in printed) == os.path.exists(tmp_path / "work" / "hardened.keras") == ("Measured on: " in printed)
 
 

@@ -84,7 +84,7 @@ def evaluate(
     """Returns the evaluations (as in `evaluation.json`) of the initial and the hardened model, and figures of images on which they differ.
 
     `final` is of `final_data`; `folder` has the file of the hardened model, and gets a subfolder for each model; `weights`: {`START`, and
-    `HARDENED` if something helps: weights}, of which `model` has the last ones afterwards; `log` is called with lines of progress.
+    `HARDENED` if something helps: weights}; `model` has the last ones afterwards; `log` is called with lines of progress.
     """
     done, evaluations, figures = {}, [], []
     for row, values in weights.items():

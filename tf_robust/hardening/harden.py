@@ -210,7 +210,7 @@ def _control_note(search, choice, compared):
     changes = f"target {_difference(target)}, clean accuracy {_difference(clean)}"
     note = f"On validation images, the control, plain fine-tuning for {duration(control.seconds)} ({control.steps:,} steps): {changes}."
     if choice and choice.helps:
-        note += f" Target of the chosen model minus that of the control: {_difference(gain(choice.point, point, compared))}."
+        note += f" Target of the chosen model minus the control's: {_difference(gain(choice.point, point, compared))}."
     return [note]
 
 

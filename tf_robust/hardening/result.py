@@ -86,7 +86,7 @@ class Hardened:
     """Result of hardening: the model, and what is known of it.
 
     `notes` are on the choice, by validation images, as are `diagnosis`, `trials`, `points` and `choice`; `sentences`, `values` and
-    `evaluations` are on test images. An interrupted search has no evaluations; one in which nothing helps those of the initial model.
+    `evaluations` are on test images. An interrupted search has no evaluations; if nothing helps, the initial model's alone.
     """
 
     trainable: TrainableModel  # the model; has the weights of the result

@@ -36,7 +36,7 @@ class TrainableModel:
     network: keras.Model
     options: dict[str, typing.Any] = dataclasses.field(default_factory=dict)  # `input_range` and `from_logits` of a method on `network`
     skip: tuple[str, ...] = ()  # names of methods that do not suit the model
-    has_batch_norm: bool = False  # whether training updates moving averages; not those of a SavedModel, whose training mode is lost
+    has_batch_norm: bool = False  # whether training updates moving averages; False for a SavedModel, whose training mode is lost
 
     @property
     def model(self) -> typing.Any:

@@ -146,7 +146,7 @@ def average(models: Sequence[Weights]) -> list[np.ndarray]:
 
 
 def _weighted_sum(models, fractions):
-    """Sums weights in float64; integers, such as the states of random generators, are those of the first model."""
+    """Sums weights in float64; integers, such as the states of random generators, are the first model's."""
     sums = []
     for values in zip(*models):
         first = np.asarray(values[0])

@@ -175,7 +175,7 @@ def read_json(
 
 
 def digest_of_folder(path: str, exclude: Collection[str] = ()) -> str:
-    """Returns 16 hexadecimal digits of the SHA-256 over a file, or over a folder's files, without those of some names, and their names."""
+    """Returns 16 hexadecimal digits of the SHA-256 over a file, or over a folder's files and their names, without the names to exclude."""
     files = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names if name not in exclude)
     digest = hashlib.sha256()
     for name in [path] if os.path.isfile(path) else sorted(files):

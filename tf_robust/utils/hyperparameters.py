@@ -126,7 +126,7 @@ def documentation(target: type) -> str:
 def _sources(target):
     """The functions or classes that define the arguments of a function or class: of a class its bases, too.
 
-    The `**kwargs` of a class are those of the class `kwargs_of`, one of its bases; by default of the next one.
+    The `**kwargs` of a class are passed to `kwargs_of`, one of its bases; by default to the next one.
     """
     if not inspect.isclass(target):
         return [target]

@@ -30,7 +30,7 @@ class Progress:
         self._done, self._start, self._printed = 0, time.monotonic(), -float("inf")
 
     def step(self, count: int, description: str) -> None:
-        """Counts further steps; the description is that of the latest one."""
+        """Counts further steps; `description` belongs to the latest one."""
         self._done += count
         now, last = time.monotonic(), self.total is not None and self._done >= self.total
         if not last and now - self._printed < _INTERVALS[self.terminal]:

@@ -1,4 +1,4 @@
-"""Digests of code outside this package: results of an earlier version of it are not those of the present one."""
+"""Digests of code outside this package: results of an earlier version of it are outdated."""
 
 import functools
 import hashlib
