@@ -202,7 +202,7 @@ def harden(
     )
     temporary = None if folder else tempfile.TemporaryDirectory()
     folder = temporary.name if temporary else folder
-    return hardening.harden(classifier, evaluation_data, config, folder, validation=validation, test=test, temporary=temporary)
+    return hardening.harden(classifier, evaluation_data, config, folder, validation=validation, test=test, temporary=temporary, log=print)
 
 
 def images(count: int, **arguments) -> tuple[np.ndarray, np.ndarray]:

@@ -15,8 +15,8 @@ from tf_robust.data.subsets import split_train_val_test
 from tf_robust.evaluation import model_evaluation
 from tf_robust.evaluation.evaluation_data import EvaluationData
 from tf_robust.hardening.config import HardenConfig
-from tf_robust.hardening.data import MAX_VALIDATION_IMAGES, final_data, parts_of, validation_set
-from tf_robust.hardening.final_evaluation import FinalEvaluation
+from tf_robust.hardening.data import MAX_VALIDATION_IMAGES, parts_of, validation_set
+from tf_robust.hardening.final_evaluation import final_data
 from tf_robust.saved_models import loading
 from tf_robust.utils.progress import print_note
 
@@ -56,15 +56,11 @@ def splits(parts):
 
 @pytest.mark.parametrize("asked, images, subset", ((0, 20, 0), (5, 5, 5), (100, 20, 0)))
 def test_the_size_of_the_test_images_does_not_limit_a_shift(asked, images, subset):
-    data_given = given(coded(20))
-    final = FinalEvaluation(
-        None,
-        dataclasses.replace(data_given, eval_config=dataclasses.replace(data_given.eval_config, evaluation_split="all", subset=asked)),
-        HardenConfig(),
-        "",
-    )
-    assert (final.images, final.data.eval_config.subset) == (images, subset)
-    assert len(final.data.evaluation_source()) == images
+    one = given(coded(20))
+    parts = dataclasses.replace(parts_of(one), test=one.images)
+    chosen = dataclasses.replace(one.eval_config, evaluations=("corruptions",), evaluation_split="all", subset=asked)
+    final = final_data(parts, dataclasses.replace(one, eval_config=chosen), HardenConfig())
+    assert final.eval_config.subset == subset and len(final.evaluation_source()) == images
 
 
 def test_a_label_map_does_not_change_which_images_are_in_which_part(tmp_path):
@@ -185,7 +181,7 @@ def test_the_images_of_a_shift_are_divided_in_half(night):
     assert [np.bincount(one.read_labels()).tolist() for one in (shift.validation.source, shift.test)] == [[7, 6], [7, 5]]
     paths = [*shift.validation.source.paths, *shift.test.paths]
     assert len({*paths}) == 25
-    assert parts.summary.endswith("Of " + night + ": 13 validation and 12 test images, split by seed 20210101.")
+    assert parts.summary.endswith("Of " + night + ": 0 training, 13 validation and 12 test images, split by seed 20210101.")
     again = parts_of(given(coded(60)), config=config).shift
     assert again.test.paths == shift.test.paths
     chosen = validation_set(parts, config, given(coded(60)))
@@ -215,11 +211,12 @@ def test_with_adapt_a_third_of_the_shift_is_trained_on(night):
 
 def test_the_final_evaluation_measures_the_test_half_of_the_shift(night, tmp_path):
     one = given(coded(60))
-    parts = parts_of(one, config=HardenConfig(target=f"shift={night}"))
+    config = HardenConfig(target=f"shift={night}")
+    parts = parts_of(one, config=config)
     model = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
     model.set_weights([np.outer(np.ones(48), [0, 0, 100 / 48]), np.array([-10, 0, -26])])  # owl if brighter than .26, else dog
     classifier = loading.classifier_of(model, loading.ModelInterface(check_inputs=False))
-    done = model_evaluation.evaluate_model(classifier, final_data(parts, one), str(tmp_path), row="start", saved_model="")
+    done = model_evaluation.evaluate_model(classifier, final_data(parts, one, config), str(tmp_path), row="start", saved_model="")
     values = {row["metric"]: row["value"] for row in done.content["rows"]}
     correct = []
     for path in parts.shift.test.paths:
@@ -231,7 +228,8 @@ def test_the_final_evaluation_measures_the_test_half_of_the_shift(night, tmp_pat
 
 def test_a_shift_that_is_evaluated_already_is_replaced_by_its_test_half(night):
     one = dataclasses.replace(given(coded(60)), eval_config=evaluation.EvalConfig(evaluations=("clean",), shifts=(night,)))
-    final = final_data(parts_of(one, config=HardenConfig(target=f"shift={night}")), one)
+    config = HardenConfig(target=f"shift={night}")
+    final = final_data(parts_of(one, config=config), one, config)
     assert final.eval_config.shifts == (night,) and len(final.shift_images[night]) == 12
 
 
@@ -268,7 +266,7 @@ def test_all_classes_of_the_model_compete_in_a_search_unless_masked(tmp_path, cl
     parts = parts_of(described)
     assert parts.train.num_classes == 7 and {one.class_mask for one in splits(parts).values()} == {mask}
     assert validation_set(parts, HardenConfig(target="blur_corruptions"), described).class_mask == mask
-    final = final_data(parts, described)
+    final = final_data(parts, described, HardenConfig(target="noise"))
     source = dataclasses.replace(final, eval_config=dataclasses.replace(final.eval_config, evaluation_split="all")).evaluation_source()
     assert source.class_mask == mask and source.paths == parts.test.paths
     np.testing.assert_array_equal(source.read_labels(), parts.test.read_labels())

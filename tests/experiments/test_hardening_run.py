@@ -105,7 +105,7 @@ def helpful(*arguments):
 
 def test_a_model_becomes_more_robust_on_images_never_used_before(hardened):
     result, _ = hardened
-    assert result.changed and result.search.choice.target["low"] > 0
+    assert result.changed and result.choice.target["low"] > 0
     before, after = result.values["corruptions/mean15"]
     assert after > before
     images, labels = _images(1000, 3)  # the search had others
@@ -141,13 +141,13 @@ def test_report_and_card(hardened, tmp_path):
         "accuracy on unchanged images",
         "import tf_robust as tfr",
         "Fixed:",
-        result.search.choice.point.name,
+        result.choice.point.name,
     ):
         assert text in page, text
     with open(os.path.join(folder, "harden.json"), encoding="utf-8") as file:
         card = json.load(file)
-    assert card["chosen"] == result.search.choice.point.name and card["config"]["budget"] == "700steps"
-    assert card["test"]["clean"] == list(result.values["clean"]) and len(card["trials"]) == len(result.search.trials)
+    assert card["chosen"] == result.choice.point.name and card["config"]["budget"] == "700steps"
+    assert card["test"]["clean"] == list(result.values["clean"]) and len(card["trials"]) == len(result.trials)
     assert "Measured on: " in result._repr_html_() and repr(result).startswith("<Hardened: Chosen on")
 
 
@@ -212,12 +212,12 @@ def test_interrupted_the_best_so_far_is_written_without_a_final_evaluation_and_t
     with monkeypatch.context() as patched:
         patched.setattr(Search, "_rung", interrupted)
         result = tfr.harden(start, folder=str(tmp_path), **FEW_STEPS)
-    assert result.search.interrupted and not result.evaluations and not result.values
+    assert result.interrupted and not result.evaluations and not result.values
     assert os.path.exists(tmp_path / "hardened.keras") == result.changed
     with pytest.raises(ValueError, match="interrupted"):
         result.report()
     complete = tfr.harden(start, folder=str(tmp_path), **FEW_STEPS)
-    assert complete.evaluations and not complete.search.interrupted
+    assert complete.evaluations and not complete.interrupted
 
 
 def test_two_searches_do_not_share_a_folder(start, tmp_path):
@@ -252,7 +252,7 @@ def test_the_command_line(start, tmp_path, capsys):
     for text in ("training, 180 validation and 180 test images", "Breaks it most", "Budget of the search: 240steps", "Rung 3", "Report: "):
         assert text in printed, text
     assert {"harden.html", "harden.json", "figures", "final_evaluation", "trials"} <= set(os.listdir(tmp_path / "work"))
-    assert ("minus that of the control: " in printed) <= ("Model:  " in printed)
+    assert ("minus the control's: " in printed) <= ("Model:  " in printed)
     assert ("Model:  " in printed) == os.path.exists(tmp_path / "work" / "hardened.keras") == ("Measured on: " in printed)
 
 
@@ -299,9 +299,8 @@ def test_the_data_of_the_start_and_of_the_search_are_recorded(start, tmp_path, k
         path.mkdir()
         of_start = {"data": "a", "flags": {"validation_fraction": "0.1"}, "rows": [1], "confidence": {"threshold": 0.5}, "division": {}}
         (path / "card.json").write_text(json.dumps(of_start))
-        search = types.SimpleNamespace(trained_on=[first, second, third], **record)
-        hardened = Hardened(types.SimpleNamespace(), search, HardenConfig(), ["Chosen"])
-        hardened.update_card(str(path))
+        hardened = types.SimpleNamespace(evaluations=[], notes=["Chosen"], data="b", trained_on=[first, second, third])
+        Hardened.update_card(hardened, str(path))
         assert not {"confidence", "division"} & {*json.loads((path / "card.json").read_text())}
     card = read_card(str(path))
     assert card["data"] == training_data(str(path)) == "b" and card.get("rows", []) == []
@@ -350,6 +349,13 @@ def test_the_final_evaluation_measures_the_target():
     )
 
 
+def test_a_file_that_cannot_be_loaded_leaves_the_evaluation_of_the_model_in_memory(tmp_path):
+    (tmp_path / "hardened.keras").write_bytes(b"damaged")
+    lines, classifier = [], types.SimpleNamespace(interface=ModelInterface())
+    assert final_evaluation._load(str(tmp_path / "hardened.keras"), classifier, lines.append) is classifier
+    assert lines[0].startswith("The model in memory is evaluated, not its file: ")
+
+
 def test_chance_is_the_accuracy_of_a_constant():
     labels = np.repeat([0, 1], [600, 400])
     random = np.random.default_rng(0)
@@ -381,7 +387,9 @@ def test_arguments(start, arguments):
 
 @pytest.mark.parametrize("arguments", ({"calibrate": "temperature"}, {"abstain_accuracy": 0.9}, {"conformal": 0.9}))
 def test_confidences_are_not_fitted_on_images_that_the_model_is_chosen_on(start, arguments):
-    with pytest.raises(ValueError, match=f"{next(iter(arguments))} has no effect on harden.*Try: tf-robust evaluate of the hardened model"):
+    with pytest.raises(
+        ValueError, match=f"{next(iter(arguments))}.* have no effect on harden.*Try: tf-robust evaluate of the hardened model"
+    ):
         tfr.harden(start, **FEW_STEPS, **arguments)
 
 
@@ -395,10 +403,10 @@ def test_summary_says_when_little_is_gained_and_how_many_images_would_decide():
     point = Point(Outcome(np.ones(400, bool), np.ones(400)), 0.5)
     choice = Choice(point, {**even, "mean": 0.0}, even, False, 1234, 24)
     found = harden.summary(choice, config)
-    assert "the best of 24 models gains +0.020 [-0.010, +0.050]. About 1,000 validation images would be needed" in found
+    assert "(corruptions) +0.020 [-0.010, +0.050], the best of 24 models. About 1,000 validation images would be needed" in found
     helpful = dataclasses.replace(choice, target={**even, "low": 0.01}, helps=True, images_needed=0)
     found = harden.summary(helpful, config)
-    assert "Target (corruptions) +0.020 [+0.010, +0.050], as the best of 24 models, clean accuracy +0.000" in found
+    assert "Target (corruptions) +0.020 [+0.010, +0.050], the best of 24 models, clean accuracy +0.000" in found
 
 
 def test_the_delivered_model_has_the_interface_and_the_optimizer_of_the_initial_one(hardened, start):
@@ -419,5 +427,7 @@ def test_few_images_do_not_tell_an_accuracy_from_chance(labels, correct, needed)
     outcome = np.arange(len(labels)) < correct
     balanced = np.mean([outcome[np.array(labels) == label].mean() for label in (0, 1)])
     assert 2 * np.sqrt(0.25 / needed) < balanced - 0.5 <= 2 * np.sqrt(0.25 / (needed - 1))
-    with pytest.raises(ValueError, match=f"Expected at least {needed} validation images .* m.keras .* Received: {len(labels)}, "):
+    with pytest.raises(
+        ValueError, match=f"Expected at least {needed} validation images .* Received: m.keras .* of {len(labels)} validation"
+    ):
         harden._check_start(types.SimpleNamespace(outcome=Outcome(outcome, outcome)), np.array(labels), "m.keras")

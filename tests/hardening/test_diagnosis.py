@@ -14,7 +14,7 @@ from PIL import Image
 from tests.rounding import tolerance
 from tf_robust import attacks, corruptions, metrics
 from tf_robust.hardening import diagnosis, target
-from tf_robust.hardening.diagnosis import SMALL_CHANGES, ClassRow, Diagnosis, Row, changed, diagnose
+from tf_robust.hardening.diagnosis import SMALL_CHANGES, ClassRow, Diagnosis, Row, change, diagnose
 from tf_robust.hardening.target import LabeledImages, ValidationSet, pairs_of
 
 NAMES = ("cat", "dog", "owl")
@@ -86,7 +86,7 @@ def test_noise_sets(found, images):
 def test_differences_are_paired(found, images):
     row = accuracy_of(found, "translation")
     clean, moved = (
-        [classify(image) == label for image, label in zip(one, images[1])] for one in (images[0], changed(images[0], "translation"))
+        [classify(image) == label for image, label in zip(one, images[1])] for one in (images[0], change(images[0], "translation"))
     )
     differences = np.array(moved, float) - np.array(clean, float)
     half = scipy.stats.t.ppf(0.975, 119) * differences.std(ddof=1) / np.sqrt(120)
@@ -146,7 +146,7 @@ def test_images_of_new_conditions_are_compared_without_pairs(images):
     found = diagnose(predict, validation_of(*images, shift=shift), NAMES)
     row = found.rows[-1]
     correct = [classify(image) == label for image, label in zip(shift.images, shift.labels)]
-    assert "new conditions are other images" in found.section().caption and "other images" not in EXAMPLE.section().caption
+    assert "new conditions are other images" in found.section().caption
     assert row.name == "new conditions" and row.count == 40 and row.accuracy == pytest.approx(np.mean(correct))
     assert row.difference == pytest.approx(np.mean(correct) - found.clean)
     first, second = (
@@ -184,40 +184,27 @@ EXAMPLE = Diagnosis(
 def test_lines():
     assert EXAMPLE.lines() == [
         "Clean accuracy 0.710 on 500 validation images, RMS calibration error 0.083.",
-        "Breaks it most: noise corruptions -0.310 [-0.360, -0.260], PGD (linf 1/255) -0.200 [-0.300, -0.100], "
-        "uniform noise -0.120 [-0.160, -0.080].",
-        "Small changes that matter too: translation -0.050 [-0.070, -0.030].",
-        "Small changes that make no difference outside the interval: crop.",
+        "Breaks it most: accuracy on changed images, difference and 95 % interval",
+        "  noise corruptions    0.400  -0.310 [-0.360, -0.260]  500 images",
+        "  PGD (linf 1/255)     0.500  -0.200 [-0.300, -0.100]  100 images",
+        "  uniform noise        0.590  -0.120 [-0.160, -0.080]  500 images",
+        "  translation          0.660  -0.050 [-0.070, -0.030]  500 images",
+        "  blur corruptions     0.700  -0.010 [-0.030, +0.010]  500 images",
+        "  crop                 0.710  +0.000 [-0.020, +0.020]  500 images",
         "Least accurate class of the unchanged images: dog, 0.71 (50 images).",
-        "Under noise corruptions class dog, 0.71 -> 0.22 (50 images), falls most; cat, 0.80 -> 0.50.",
+        "Classes by their fall under noise corruptions: dog 0.71 -> 0.22, cat 0.80 -> 0.50, owl 0.80 -> 0.80.",
     ]
 
 
-def test_small_changes_are_compared_with_all_others():
-    small = [dataclasses.replace(row, difference=-0.9, low=-0.95, high=-0.85) if row.name == "crop" else row for row in EXAMPLE.rows]
-    lines = dataclasses.replace(EXAMPLE, rows=tuple(small), worst="crop").lines()
-    assert lines[1].startswith("Breaks it most: crop -0.900 [-0.950, -0.850], noise corruptions -0.310")
-    assert lines[4].startswith("Under crop class dog")
-
-
-def test_the_target_of_a_shift_has_a_line_even_if_it_is_not_among_the_worst():
-    row = Row("new conditions", "new conditions", 0.65, 200, -0.06, -0.14, 0.02)
-    lines = dataclasses.replace(EXAMPLE, rows=(*EXAMPLE.rows, row)).lines()
-    assert "The target, new conditions: accuracy 0.650 on 200 images, -0.060 [-0.140, +0.020]." in lines
-
-
-def test_lines_if_nothing_breaks_the_model():
-    robust = dataclasses.replace(EXAMPLE, rows=(EXAMPLE.rows[1], EXAMPLE.rows[4]), classes=())
-    assert robust.lines()[1:] == [
-        "Nothing breaks it: no accuracy on changed images is significantly lower.",
-    ]
+def test_lines_without_classes():
+    assert len(dataclasses.replace(EXAMPLE, classes=()).lines()) == 8
 
 
 def test_the_table_is_sorted_as_measured_and_renders():
     section = EXAMPLE.section()
     assert [*section.frame.index] == ["unchanged", *(row.name for row in EXAMPLE.rows)]
     assert [str(cell) for cell in section.frame.iloc[1]] == ["500", "0.400", "-0.310 [-0.360, -0.260]"]
-    assert "class dog, 0.71 -> 0.22" in section.caption and "RMS calibration error on unchanged images: 0.083" in section.caption
+    assert "dog 0.71 -> 0.22" in section.caption and "RMS calibration error on unchanged images: 0.083" in section.caption
 
 
 def test_a_radius_that_is_no_gray_level_is_written_as_a_number(images):
@@ -233,7 +220,7 @@ def images_of(count, height=20, width=34, channels=3):
 
 def test_translation_moves_by_a_sixteenth_of_the_side():
     images = images_of(8)
-    moved = changed(images, "translation")
+    moved = change(images, "translation")
     for i, (image, result) in enumerate(zip(images, moved)):
         down, right = [(0, 2), (1, 0), (0, -2), (-1, 0)][i % 4]  # 20 x 34 pixels: 1 and 2
         padded = np.pad(image, [(2, 2), (2, 2), (0, 0)], mode="symmetric")
@@ -242,12 +229,12 @@ def test_translation_moves_by_a_sixteenth_of_the_side():
 
 def test_translation_moves_small_images_by_one_pixel():
     images = images_of(1, 8, 8, 1)
-    np.testing.assert_allclose(changed(images, "translation")[0, :, :7], images[0, :, 1:], atol=1e-6)
+    np.testing.assert_allclose(change(images, "translation")[0, :, :7], images[0, :, 1:], atol=1e-6)
 
 
 def test_rotation_turns_by_five_degrees_in_both_directions():
     images = images_of(4)
-    turned = changed(images, "rotation")
+    turned = change(images, "rotation")
     y, x = np.indices([20, 34])
     for i, (image, result) in enumerate(zip(images, turned)):
         angle = np.deg2rad(5) * (-1) ** i
@@ -260,14 +247,14 @@ def test_rotation_turns_by_five_degrees_in_both_directions():
 
 def test_crop_enlarges_the_center():
     images = images_of(2, 32, 32)
-    for image, result in zip(images, changed(images, "crop")):
+    for image, result in zip(images, change(images, "crop")):
         expected = scipy.ndimage.zoom(image[2:30, 2:30], (32 / 28, 32 / 28, 1), order=1)
         np.testing.assert_allclose(result, expected, atol=1e-4)
 
 
 def test_jpeg_equals_pillow():
     images = images_of(2)
-    for image, result in zip(images, changed(images, "jpeg")):
+    for image, result in zip(images, change(images, "jpeg")):
         file = io.BytesIO()
         Image.fromarray(np.round(255 * image).astype(np.uint8)).save(file, "jpeg", quality=75)
         np.testing.assert_allclose(result, np.asarray(Image.open(file)) / 255, atol=1e-6)
@@ -275,7 +262,7 @@ def test_jpeg_equals_pillow():
 
 def test_brightness_changes_the_value_by_a_tenth_up_and_down():
     images = images_of(2, 6, 6)
-    results = changed(images, "brightness")
+    results = change(images, "brightness")
     for i, (image, result) in enumerate(zip(images, results)):
         for pixel, found in zip(image.reshape(-1, 3), result.reshape(-1, 3)):
             hue, saturation, value = colorsys.rgb_to_hsv(*pixel.tolist())
@@ -287,7 +274,7 @@ def test_brightness_changes_the_value_by_a_tenth_up_and_down():
 @pytest.mark.parametrize("channels", [1, 3])
 def test_a_change_is_a_function_of_image_and_position(name, channels):
     images = images_of(130, 8, 9, channels)
-    results = changed(images, name)
+    results = change(images, name)
     assert results.shape == images.shape and results.dtype == np.float32 and 0 <= results.min() <= results.max() <= 1
     assert 0 < np.abs(results - images).mean() < 0.2
-    np.testing.assert_allclose(results[:108], changed(images[:108], name), rtol=0, atol=tolerance(16, size=9))  # positions within 9 pixels
+    np.testing.assert_allclose(results[:108], change(images[:108], name), rtol=0, atol=tolerance(16, size=9))  # positions within 9 pixels

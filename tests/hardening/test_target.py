@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tf_robust import attacks, corruptions
 from tf_robust.hardening import target
-from tf_robust.hardening.target import LabeledImages, ValidationSet, pairs_of, predicted, versions
+from tf_robust.hardening.target import LabeledImages, ValidationSet, pairs_of, predict_logits, versions
 
 
 def images_of(count, side=8, channels=3):
@@ -82,5 +82,5 @@ def test_all_batches_have_one_shape(monkeypatch):
         return predict(images)
 
     images = images_of(12)
-    np.testing.assert_allclose(predicted(recorded, images), predict(images), rtol=1e-5)
+    np.testing.assert_allclose(predict_logits(recorded, images), predict(images), rtol=1e-5)
     assert shapes == {(5, 8, 8, 3)}

@@ -101,7 +101,7 @@ def test_gradients_equal_finite_differences(saved):
     [
         ("ours", {"similarity"}),
         ("keras_export", {"similarity", "fcl"}),
-        ("bytes", {"similarity", "fcl", "input_gradient", "adversarial", "trades"}),
+        ("bytes", {"similarity", "fcl", "input_gradient"}),
         ("module", {"similarity", "fcl", "input_gradient"}),
     ],
 )
@@ -165,8 +165,6 @@ def test_one_of_several_outputs():
 
 def test_a_model_of_any_size_takes_that_of_the_images():
     model = keras.Sequential([keras.Input((None, None, 1)), keras.layers.Conv2D(3, 3), keras.layers.GlobalAveragePooling2D()])
-    with pytest.raises(ValueError, match=r"Expected image_shape=\(H, W, C\).*Received: \(\)"):
-        trainable(classifier_of(model))
     start = trainable(classifier_of(model), (12, 10, 1))
     assert start.network.input_shape == (None, 12, 10, 1)
     images = sample_images(shape=(12, 10, 1))

@@ -20,7 +20,7 @@ from tf_robust.hardening.training import (
     fine_tuning,
     greedy_soup,
     interpolate,
-    reestimated,
+    reestimate,
 )
 from tf_robust.training.loop import TrainingDiverged
 
@@ -150,7 +150,7 @@ def test_reestimated_moving_averages_are_the_means_over_the_batches(source):
     batches = [batch.views[0] for batch in training_batches(source, BATCH, seed=0).take(5)]
     before, norm, first = model.get_weights(), model.layers[1].get_layer("norm"), model.layers[1].get_layer("first")
     momentum = norm.momentum
-    after = reestimated(model, model, before, batches)
+    after = reestimate(model, model, before, batches)
     features = np.stack([first(images).numpy() for images in batches])
     np.testing.assert_allclose(norm.moving_mean, features.mean(axis=(1, 2, 3)).mean(axis=0), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(norm.moving_variance, features.var(axis=(1, 2, 3)).mean(axis=0), rtol=1e-4, atol=1e-6)

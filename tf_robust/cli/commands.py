@@ -350,7 +350,7 @@ def harden(options: Options, argv: Sequence[str]) -> None:
     check_format(options["saved_model"])
     name = f"{folder_name(options['data'])}-{row_name(options['saved_model'])}-{folder_name(options['target'])}"
     folder = options["workdir"] or os.path.join("runs", "hardened", name)
-    hardened = hardening.harden(model.load(), model.data, config, folder)
+    hardened = hardening.harden(model.load(), model.data, config, folder, log=functools.partial(print, flush=True))
     if hardened.evaluations:
         print(f"\nReport: {hardened.report(os.path.join(folder, 'harden.html'), command(*argv))}")
     save_png(hardened.frontier(), os.path.join(folder, "figures"))
@@ -360,7 +360,7 @@ def harden(options: Options, argv: Sequence[str]) -> None:
             f"Model:  {os.path.join(folder, HARDENED)}{hardened.trainable.suffix}, which takes images on the scale "
             f"{interface.input_range} and returns {interface.outputs}, as the initial model does"
         )
-    if hardened.search.interrupted:
+    if hardened.interrupted:
         print("The test images were not used. The same command resumes the search.")
         sys.exit(INTERRUPTED)
     if not hardened.changed:

@@ -1,8 +1,8 @@
 """Configuration of hardening; the flags of the command line are derived from it."""
 
 import dataclasses
-import math
 import re
+import typing
 
 from tf_robust.utils.errors import unknown
 
@@ -10,24 +10,22 @@ GROUPS = ("noise", "blur", "weather", "digital")
 SHIFT = "shift="  # before the name of data: the target is accuracy on these images
 TARGETS = ("corruptions", *(f"{group}_corruptions" for group in GROUPS), "noise", "adversarial")
 EVALUATIONS = ("clean", "noise", "corruptions", "corruptions_bar", "calibration")  # of the final evaluation, by default
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_UNITS = {"s": 1, "m": 60, "h": 3600, "steps": 1}
 
 
-@dataclasses.dataclass(frozen=True)
-class Budget:
-    """How long a search may take: seconds, or training steps, with which it is reproducible."""
+class Budget(typing.NamedTuple):
+    """Length of a search: seconds, or training steps, with which it is reproducible."""
 
     amount: float
     in_steps: bool
 
 
 def parse_budget(text: str) -> Budget:
-    """Returns the budget of a text such as 90s, 30m, 1.5h or 2000steps; raises ValueError for another text, or nothing."""
+    """Returns the budget of a text such as 90s, 30m, 1.5h or 2000steps; raises ValueError for any other text."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h|steps)", text.strip())
-    if not match or not 0 < float(match[1]) < math.inf:
+    if not match or not float(match[1]):
         raise ValueError(f"Expected a budget as a time (90s, 30m, 2h) or as training steps (2000steps). Received: {text!r}")
-    in_steps = match[2] == "steps"
-    return Budget(float(match[1]) * (1 if in_steps else _SECONDS[match[2]]), in_steps)
+    return Budget(float(match[1]) * _UNITS[match[2]], match[2] == "steps")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +62,7 @@ class HardenConfig:
 
     @property
     def shift(self) -> str:
-        """The data of the target, images under new conditions; empty if the target is another."""
+        """Name of the data with images under new conditions, if they are the target; empty otherwise."""
         return self.target.removeprefix(SHIFT) if self.target.startswith(SHIFT) else ""
 
 

@@ -1,10 +1,8 @@
 """Diagnosis of a model: its accuracy on a few hundred validation images, unchanged and changed in many ways.
 
 It costs about 6,000 forward passes (500 images: unchanged, four families of corruptions, two sets of noise, five small changes), and PGD
-of 5 steps on 100 images.
-
-The small changes are those that a user expects to be harmless. Their sizes are relative to the image. Nothing is random: directions and
-signs alternate from image to image. Beyond its border an image is mirrored.
+of 5 steps on 100 images. The small changes seem harmless to a user. Their sizes are relative to the image. Nothing is random: directions
+and signs alternate from image to image. Beyond its border an image is mirrored.
 """
 
 import dataclasses
@@ -22,7 +20,7 @@ from tf_robust.corruptions.weather import brightness as hsv_brightness
 from tf_robust.data.subsets import stratified_order
 from tf_robust.evaluation import scoring
 from tf_robust.hardening.config import GROUPS
-from tf_robust.hardening.target import NOISE_SETS, ValidationSet, correct, pairs_of, predicted, versions
+from tf_robust.hardening.target import NOISE_SETS, LabeledImages, ValidationSet, pairs_of, predict_logits, versions
 from tf_robust.ops import image_ops, warps
 from tf_robust.report.sections import Cell, Section, frame_of, interval, number
 
@@ -30,9 +28,8 @@ MAX_IMAGES = 500
 ATTACKED_IMAGES = 100
 ATTACK_STEPS = 5
 MIN_OF_CLASS = 10  # images, for a statement on a class
-SHOWN = 3  # changes and classes
+SHOWN = 3  # classes
 BATCH = 100  # images of a small change: bounds the memory
-_ATTACK, _SMALL, _SHIFT = "attack", "small change", "new conditions"
 TRANSLATION = 1 / 16  # of the side
 DEGREES = 5.0
 ZOOM = 8 / 7  # ImageNet's central crop: 224 of 256 pixels
@@ -43,7 +40,7 @@ _DIRECTIONS = ((1, 0), (0, 1), (-1, 0), (0, -1))
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Accuracy on changed images, and its difference to that on the same images unchanged, with the 95 % interval, paired per image."""
+    """Accuracy on changed images, and its difference to the same images unchanged, with the 95 % interval, paired per image."""
 
     name: str
     kind: str  # corruptions, noise, small change, attack, or new conditions: other images than the unchanged ones
@@ -54,14 +51,9 @@ class Row:
     high: float | None
 
     @property
-    def falls(self) -> bool:
-        """Whether the accuracy is significantly lower than on unchanged images."""
-        return self.high is not None and self.high < 0
-
-    @property
-    def interval(self) -> str:
+    def cell(self) -> Cell:
         """The difference and its interval."""
-        return f"{self.difference:+z.3f} {interval(self.low, self.high, '+')}".rstrip()
+        return Cell(self.difference, f"{self.difference:+z.3f}", interval(self.low, self.high, "+"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,48 +78,32 @@ class Diagnosis:
     classes: tuple[ClassRow, ...]  # under `worst`, the largest fall first; without classes of fewer than 10 images
 
     def lines(self) -> list[str]:
-        """Returns the lines for the terminal."""
+        """Returns the lines for the terminal: the accuracy under each change, the largest fall first, and the classes that fall most."""
         lines = [f"Clean accuracy {self.clean:.3f} on {self.count} validation images, RMS calibration error {self.calibration:.3f}."]
-        broken = sorted((row for row in self.rows if row.falls), key=lambda row: row.difference)
-        shown, more = broken[:SHOWN], [row for row in broken[SHOWN:] if row.kind == _SMALL]
-        if shown:
-            lines.append(f"Breaks it most: {_differences(shown)}.")
-        else:
-            lines.append("Nothing breaks it: no accuracy on changed images is significantly lower.")
-        small = [row.name for row in self.rows if row.kind == _SMALL and not row.falls]
-        if more:
-            lines.append(f"Small changes that matter too: {_differences(more)}.")
-        if small and shown:
-            lines.append(f"Small changes that make no difference outside the interval: {', '.join(small)}.")
-        target = [row for row in self.rows if row.kind == _SHIFT]
-        lines += [f"The target, {row.name}: accuracy {row.accuracy:.3f} on {row.count} images, {row.interval}." for row in target]
+        lines += ["Breaks it most: accuracy on changed images, difference and 95 % interval"]
+        for row in sorted(self.rows, key=lambda row: row.difference):
+            lines.append(f"  {row.name:<20} {row.accuracy:.3f}  {row.cell}  {row.count} images")
         return [*lines, *self._class_lines()]
 
     def _class_lines(self):
         lines = []
-        if len(self.classes) > 1:
+        if self.classes:
             least = min(self.classes, key=lambda row: row.clean)
+            falls = ", ".join(f"{row.name} {row.clean:.2f} -> {row.accuracy:.2f}" for row in self.classes[:SHOWN])
             lines.append(f"Least accurate class of the unchanged images: {least.name}, {least.clean:.2f} ({least.count} images).")
-        falling = [row for row in self.classes if row.accuracy < row.clean][:SHOWN]
-        if not falling:
-            return lines
-        first, *others = [f"{row.name}, {row.clean:.2f} -> {row.accuracy:.2f}" for row in falling]
-        others = "".join(f"; {text}" for text in others)
-        return [*lines, f"Under {self.worst} class {first} ({falling[0].count} images), falls most{others}."]
+            lines.append(f"Classes by their fall under {self.worst}: {falls}.")
+        return lines
 
     def section(self) -> Section:
         """Returns the table for a report."""
         lines: dict[str, list[Cell | None]] = {"unchanged": [number(self.count), number(self.clean), None]}
-        for row in self.rows:
-            difference = Cell(row.difference, f"{row.difference:+z.3f}", interval(row.low, row.high, "+"))
-            lines[row.name] = [number(row.count), number(row.accuracy), difference]
-        other = "; those of new conditions are other images" if any(row.kind == _SHIFT for row in self.rows) else ""
+        lines |= {row.name: [number(row.count), number(row.accuracy), row.cell] for row in self.rows}
         caption = (
-            "The model as it was given, on validation images; an image has one corruption of a family. Differences to the same images "
-            f"unchanged, with 95% intervals, paired per image{other}. RMS calibration error on unchanged images: {self.calibration:.3f}."
+            "The initial model on validation images; an image has one corruption of a family. Differences to the same images unchanged, "
+            "with 95% intervals, paired per image; new conditions are other images. RMS calibration error on unchanged images: "
+            f"{self.calibration:.3f}. {' '.join(self._class_lines())}"
         )
-        frame = frame_of("change", lines, ("images", "accuracy", "difference"))
-        return Section("Diagnosis", frame, " ".join([caption, *self._class_lines()]))
+        return Section("Diagnosis", frame_of("change", lines, ("images", "accuracy", "difference")), caption)
 
 
 def diagnose(
@@ -135,35 +111,39 @@ def diagnose(
 ) -> Diagnosis:
     """Returns the diagnosis of a model, float32 [N, H, W, C] in [0, 1] -> logits [N, classes], on at most 500 images; deterministic.
 
-    `norm` and `radius`, on the [0, 1] pixel scale, are those of the attack.
+    The attack has this `norm` and `radius`, on the [0, 1] pixel scale.
     """
     order = stratified_order(validation.labels)[:MAX_IMAGES]
-    attacked = np.sort(order[:ATTACKED_IMAGES])
-    order = np.sort(order)
-    images, labels = validation.images[order], validation.labels[order]
-    masked = scoring.masked(predict, validation.class_mask)
-    logits = predicted(masked, images)
+    attacked, order = np.sort(order[:ATTACKED_IMAGES]), np.sort(order)
+    images, labels, mask = validation.images[order], validation.labels[order], validation.class_mask
+    masked = scoring.masked(predict, mask)
+    logits = predict_logits(masked, images)
     clean = logits.argmax(axis=1) == labels
-    results = {name: (kind, correct(masked, one, labels)) for name, kind, one in _changes(images)}
+    results = {name: (kind, LabeledImages(one, labels, mask).correct(predict)) for name, kind, one in _changes(images)}
     rows = [_row(name, kind, result, clean) for name, (kind, result) in results.items()]
     worst = min(rows, key=lambda row: row.difference).name
     attack = attacks.ProjectedGradientDescent(norm=norm, radius=radius, steps=ATTACK_STEPS)
     points = attack(masked, validation.images[attacked], validation.labels[attacked]).numpy()
-    robust = correct(masked, points, validation.labels[attacked])
-    levels = radius * 255
-    is_level = abs(levels - round(levels)) < 1e-6 and levels > 0.5 and radius < 0.3
-    name = f"PGD ({norm} {f'{round(levels)}/255' if is_level else f'{radius:g}'})"
-    rows.append(_row(name, _ATTACK, robust, clean[np.searchsorted(order, attacked)]))
-    if validation.shift:
-        shifted = correct(scoring.masked(predict, validation.shift.class_mask), validation.shift.images, validation.shift.labels)
-        # other images than the unchanged ones, so that the interval is not paired
-        accuracies = ((one.mean(), *metrics.wilson_interval(one.sum(), len(one))) for one in (shifted, clean))
-        difference = float(shifted.mean() - clean.mean())
-        rows.append(Row(_SHIFT, _SHIFT, float(shifted.mean()), len(shifted), difference, *metrics.newcombe_interval(*accuracies)))
+    robust = LabeledImages(points, validation.labels[attacked], mask).correct(predict)
+    levels = round(radius * 255)
+    size = f"{levels}/255" if 0 < levels < 77 and math.isclose(levels, radius * 255, abs_tol=1e-6) else f"{radius:g}"
+    rows.append(_row(f"PGD ({norm} {size})", "attack", robust, clean[np.searchsorted(order, attacked)]))
+    if validation.shift:  # other images than the unchanged ones, so that the interval is not paired
+        shifted = validation.shift.correct(predict)
+        accuracy, before = float(shifted.mean()), float(clean.mean())
+        ends = ((one.mean(), *metrics.wilson_interval(one.sum(), len(one))) for one in (shifted, clean))
+        name = "new conditions"
+        rows.append(Row(name, name, accuracy, len(shifted), accuracy - before, *metrics.newcombe_interval(*ends)))
     confidences = scipy.special.softmax(logits.astype(np.float64), axis=1).max(axis=1)
     calibration = metrics.rms_calibration_error(confidences, clean)
-    classes = _classes(results[worst][1], clean, labels, class_names)
-    return Diagnosis(float(clean.mean()), len(labels), calibration, tuple(rows), worst, classes)
+    classes = []
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        if len(members) >= MIN_OF_CLASS:
+            before, after = (float(one[members].mean()) for one in (clean, results[worst][1]))
+            classes.append(ClassRow(str(class_names[label]), before, after, len(members)))
+    classes.sort(key=lambda row: row.accuracy - row.clean)
+    return Diagnosis(float(clean.mean()), len(labels), calibration, tuple(rows), worst, tuple(classes))
 
 
 def _changes(images):
@@ -174,25 +154,12 @@ def _changes(images):
     for name in NOISE_SETS:
         yield name.replace("_", " ").replace("nonuniform", "non-uniform"), "noise", versions(images, [(name, 1)], 1, probabilities)[0]
     for name in SMALL_CHANGES:
-        yield "JPEG" if name == "jpeg" else name, _SMALL, changed(images, name)
+        yield "JPEG" if name == "jpeg" else name, "small change", change(images, name)
 
 
-def _differences(rows):
-    return ", ".join(f"{row.name} {row.interval}" for row in rows)
-
-
-def _row(name, kind, changed, clean):
-    paired = metrics.paired_difference(changed, clean)
-    return Row(name, kind, float(changed.mean()), len(changed), paired["mean"], paired["low"], paired["high"])
-
-
-def _classes(changed, clean, labels, names):
-    rows = [
-        ClassRow(str(names[label]), float(clean[members].mean()), float(changed[members].mean()), len(members))
-        for label in np.unique(labels)
-        if len(members := np.flatnonzero(labels == label)) >= MIN_OF_CLASS
-    ]
-    return tuple(sorted(rows, key=lambda row: row.accuracy - row.clean))
+def _row(name, kind, correct, clean):
+    paired = metrics.paired_difference(correct, clean)
+    return Row(name, kind, float(correct.mean()), len(correct), paired["mean"], paired["low"], paired["high"])
 
 
 def translation(images: tf.Tensor, numbers: np.ndarray) -> tf.Tensor:
@@ -213,15 +180,13 @@ def rotation(images: tf.Tensor, numbers: np.ndarray) -> tf.Tensor:
     return _affine(images, np.concatenate([turn, (center - turn @ center)[..., None]], axis=2))
 
 
-def crop(images: tf.Tensor, numbers: np.ndarray) -> tf.Tensor:
+def crop(images: tf.Tensor, _: np.ndarray) -> tf.Tensor:
     """Enlarges the central 7/8 of each side."""
-    del numbers
     return image_ops.clipped_zoom(images, ZOOM)
 
 
-def jpeg(images: tf.Tensor, numbers: np.ndarray) -> tf.Tensor:
+def jpeg(images: tf.Tensor, _: np.ndarray) -> tf.Tensor:
     """Compresses images as JPEG of quality 75."""
-    del numbers
     return jpeg_compression.apply(images, QUALITY)
 
 
@@ -241,7 +206,7 @@ SMALL_CHANGES: dict[str, Callable[[tf.Tensor, np.ndarray], tf.Tensor]] = {
 }
 
 
-def changed(images: np.ndarray, name: str) -> np.ndarray:
+def change(images: np.ndarray, name: str) -> np.ndarray:
     """Returns images with one of `SMALL_CHANGES`, a function of an image and its position; both float32 [N, H, W, C] in [0, 1]."""
     parts = []
     for numbers in np.split(np.arange(len(images)), range(BATCH, len(images), BATCH)):

@@ -21,7 +21,7 @@ from tf_robust.hardening.trials import Choice, Point, Trial, best_point
 from tf_robust.report import comparison
 from tf_robust.report.chart import COLORS, INK, Chart, data, domain, finish, span, tips
 from tf_robust.report.page import Image
-from tf_robust.report.sections import Cell, Section, changes, frame_of, number
+from tf_robust.report.sections import Section, changes, frame_of, number
 from tf_robust.utils.files import read_json, write_json
 
 START, HARDENED = "initial", "hardened"
@@ -46,83 +46,73 @@ flip = keras.Sequential([keras.layers.RandomTranslation(0.1, 0.1, fill_mode="con
 {% if extra_corruptions %}
 extra_corruptions = tfr.layers.RandomCorruption({{ extra_corruptions }}).augment
 {% endif %}
-{% for candidate, steps, method, arguments, dataset in members %}
+{% for candidate, steps, method, settings in members %}
 
 # {{ candidate.name }}, {{ "{:,}".format(steps) }} steps
 model.set_weights(start)
 method = tfr.methods.{{ method }}(
-    {{ arguments | join(",\n    ") }},
+    model,
+{% for name, value in settings.items() %}
+    {{ name }}={{ value }},
+{% endfor %}
 )
 rate = keras.optimizers.schedules.CosineDecay({{ "{:g}".format(candidate.learning_rate) }}, {{ steps }})
 with fine_tuning(model, {{ repr(candidate.layers) }}):
     method.compile(optimizer=keras.optimizers.SGD(rate, momentum={{ momentum }}))
-    method.fit({{ dataset }}, steps_per_epoch={{ steps }})
+    method.fit(dataset{{ flipped if candidate.augmentations else "" }}, steps_per_epoch={{ steps }})
 ends.append(model.get_weights())
 {% endfor %}
 {% if members %}
 
-model.set_weights(interpolate(start, average(ends), {{ coefficient }}))
+model.set_weights(interpolate(start, average(ends), {{ "{:g}".format(point.coefficient) }}))
 {% endif %}
-{% if reestimated %}
+{% if point.reestimated %}
 
-from tf_robust.hardening.training import BATCHES, reestimated
+from tf_robust.hardening.training import BATCHES, reestimate
 
 low, high = {{ input_range }}
 augment = tfr.layers.AugMix()
 augmix = (augment((x - low) / (high - low)) for x, _ in dataset.take(BATCHES))
-reestimated(model, tfr.methods.CrossEntropy({{ common | join(", ") }}).network, model.get_weights(), augmix)
+network = tfr.methods.CrossEntropy(model{% for name, value in options.items() %}, {{ name }}={{ repr(value) }}{% endfor %}).network
+reestimate(model, network, model.get_weights(), augmix)
 {% endif %}
 model.save("robust.keras")
 """
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class SearchRecord:
-    """Everything that a search found."""
+@dataclasses.dataclass(eq=False, repr=False)
+class Hardened:
+    """Result of hardening: the model, and what is known of it.
 
-    data: str  # name of the data set of which a part is for the final evaluation; empty: data in memory
+    `notes` are on the choice, by validation images, as are `diagnosis`, `trials`, `points` and `choice`; `sentences`, `values` and
+    `evaluations` are on test images. An interrupted search has no evaluations; if nothing helps, the initial model's alone.
+    """
+
+    trainable: TrainableModel  # the model; has the weights of the result
+    config: HardenConfig
+    notes: list[str]  # sentences on the choice
     start: Point  # the initial model
     diagnosis: Diagnosis
     trials: Sequence[Trial]
-    frontier: Sequence[Point]
+    points: Sequence[Point]  # of the frontier
     choice: Choice | None  # None: no point keeps the clean accuracy
+    data: str  # name of the data set whose test part is for the final evaluation; empty: data in memory
+    validation_fraction: float | None  # of the data, that neither the initial model nor the search was trained on; None: not known
+    trained_on: list[dict]  # data of the initial model and of the search, as `interface.trainings` returns them
     seconds: float
     seed: int
     batch_size: int
     interrupted: bool  # before its budget was used up
-    validation_fraction: float | None  # of the data, that neither the initial model nor the search was trained on; None: not known
-    trained_on: Sequence[dict]  # data of the initial model and of the search, as `interface.trainings` returns them
-
-
-class Hardened:
-    """Result of hardening.
-
-    Attributes:
-        trainable: the model; has the weights of the result.
-        search: trials, frontier and choice, on validation images.
-        config: target, budget, maximum clean loss.
-        notes: sentences on the choice.
-        evaluations: of the initial model and of the hardened model on the test images, as in `evaluation.json`; of the initial model alone
-            if nothing helps; none if the search was interrupted.
-        images: figures of images for the report, (path of a PNG file, caption).
-    """
-
-    def __init__(
-        self,
-        trainable: TrainableModel,
-        search: SearchRecord,
-        config: HardenConfig,
-        notes: Sequence[str],
-        temporary: tempfile.TemporaryDirectory | None = None,
-    ):
-        self.trainable, self.search, self.config, self.notes = trainable, search, config, list(notes)
-        self._temporary = temporary  # deletes the folder of the evaluations when the result is deleted
-        self.evaluations: list[dict] = []
-        self.images: list[Image] = []
+    temporary: tempfile.TemporaryDirectory | None = None  # folder of the evaluations, which is deleted with the result
+    evaluations: list[dict] = dataclasses.field(default_factory=list)  # of the initial and the hardened model, as in `evaluation.json`
+    images: list[Image] = dataclasses.field(default_factory=list)  # figures for the report, (path of a PNG file, caption)
 
     def __repr__(self) -> str:
         return f"<Hardened: {self.notes[0]}>"
+
+    def _repr_html_(self) -> str:
+        return "".join(f"<p>{html.escape(sentence)}</p>" for sentence in [*self.notes, *self.sentences])
 
     @property
     def model(self) -> keras.Model:
@@ -130,16 +120,21 @@ class Hardened:
         return self.trainable.model
 
     @property
+    def chosen(self) -> Point | None:
+        """The point of the frontier that is the hardened model; None: nothing helps."""
+        return self.choice.point if self.choice and self.choice.helps else None
+
+    @property
     def changed(self) -> bool:
         """Whether a more robust model was found."""
-        return bool(self.search.choice and self.search.choice.helps)
+        return self.chosen is not None
 
     @property
     def values(self) -> dict[str, tuple[float, float]]:
         """{metric: (of the initial model, of the hardened model)} on the test images; both are equal if nothing helps."""
         if not self.evaluations:
             return {}
-        before, after = ({row["metric"]: row["value"] for row in one["rows"]} for one in (self.evaluations[0], self.evaluations[-1]))
+        before, after = ({row["metric"]: row["value"] for row in self.evaluations[i]["rows"]} for i in (0, -1))
         return {name: (value, after[name]) for name, value in before.items() if name in after}
 
     @property
@@ -147,23 +142,25 @@ class Hardened:
         """The summary of the final evaluation, on test images."""
         return report.summary_lines(self._table()) if len(self.evaluations) > 1 else []
 
+    def _table(self):
+        return report.aggregate(self.evaluations, baseline=START, per_image=evaluation.PerImage(comparison.records_in))
+
     @property
     def recipe(self) -> str:
-        """Lines of Python that train the chosen recipe without the search; empty if nothing helps, or of a SavedModel or a model of images
-        that are normalized per channel."""
-        scaled = self.trainable.network is not self.trainable.model and "input_range" not in self.trainable.options
-        if not self.changed or not isinstance(self.model, keras.Model) or scaled:
+        """Lines of Python that train the chosen recipe without the search; empty if nothing helps.
+
+        They are empty for a SavedModel, too, and for a model of images that are normalized per channel.
+        """
+        options = self.trainable.options
+        scaled = self.trainable.network is not self.model and "input_range" not in options
+        if not self.chosen or not isinstance(self.model, keras.Model) or scaled:
             return ""
-        search, path = self.search, self.trainable.classifier.path
-        point = search.choice.point  # type: ignore[union-attr]
-        return lines_of(point, path, batch_size=search.batch_size, seed=search.seed, options=self.trainable.options)
+        return lines_of(self.chosen, self.trainable.classifier.path, batch_size=self.batch_size, seed=self.seed, options=options)
 
     def save(self, path: str) -> str:
         """Writes the model, of the kind that was given, and returns the path: a Keras file, or a SavedModel with the same signatures.
 
-        Raises:
-            ValueError: the path has the suffix of another kind.
-            OSError: it cannot be written.
+        Raises ValueError for a suffix of another kind; OSError if it cannot be written.
         """
         path = self.trainable.save(path)
         self.update_card(path)
@@ -171,116 +168,99 @@ class Hardened:
 
     def update_card(self, path: str) -> None:
         """Replaces what does not hold for the hardened model in the copied card of a SavedModel (at `path`) that this package exported."""
-        file, search = os.path.join(path, "card.json"), self.search
+        file = os.path.join(path, "card.json")
         if not os.path.exists(file):
             return
-        proved = self.evaluations[-1] if self.evaluations else {"rows": [], "card": {}}
+        final = self.evaluations[-1] if self.evaluations else {"rows": [], "card": {}}
         of_start = {field: value for field, value in read_json(file).items() if field not in ("confidence", "division")}
-        data = {"data": search.data} if search.data else {}
-        new = {"rows": proved["rows"], "evaluation_card": proved["card"], "hardened": self.notes[0], "trained_on": list(search.trained_on)}
-        write_json(file, {**of_start, **data, **new})
+        new = {"rows": final["rows"], "evaluation_card": final["card"], "hardened": self.notes[0], "trained_on": self.trained_on}
+        write_json(file, {**of_start, **({"data": self.data} if self.data else {}), **new})
 
     def card(self) -> dict:
         """Returns the record of the search and of the final evaluation, for JSON."""
-        search, choice = self.search, self.search.choice
-        point = choice.point if choice and self.changed else None
+        choice, point, classifier = self.choice, self.chosen, self.trainable.classifier
         members = point.members if point else ()
-        trials = []
-        for trial in search.trials:
-            best = best_point(search.start, trial.points, self.config.max_clean_loss)
-            values = {"clean": best.clean, "target": best.target, "coefficient": best.coefficient}
-            times = {"steps": trial.steps, "seconds": round(trial.seconds, 1)}
-            trials.append({"name": trial.candidate.name, "rung": trial.rung + 1, **times, **values})
         return {
-            "initial_model": self.trainable.classifier.path,
-            "model": f"{HARDENED}{self.trainable.suffix}" if self.changed else None,
-            "data": search.data,
-            "interface": self.trainable.classifier.interface.conventions(),
-            "validation_fraction": search.validation_fraction,
-            "trained_on": list(search.trained_on),
+            "initial_model": classifier.path,
+            "model": f"{HARDENED}{self.trainable.suffix}" if point else None,
+            "interface": classifier.interface.conventions(),
+            **{name: getattr(self, name) for name in ("data", "validation_fraction", "trained_on", "seed", "batch_size")},
             "config": dataclasses.asdict(self.config),
-            "seed": search.seed,
-            "batch_size": search.batch_size,
-            "seconds": round(search.seconds, 1),
+            "seconds": round(self.seconds, 1),
             "chosen": point.name if point else None,
             "coefficient": point.coefficient if point else None,
             "recipe": [{**dataclasses.asdict(candidate), "strengths": {}, "steps": steps} for candidate, steps, _ in members],
             "validation": {"clean": dict(choice.clean), "target": dict(choice.target), "helps": choice.helps} if choice else None,
-            "diagnosis": dataclasses.asdict(search.diagnosis),
-            "trials": trials,
+            "diagnosis": dataclasses.asdict(self.diagnosis),
+            "trials": [
+                {"name": one.candidate.name, "rung": one.rung + 1, "steps": one.steps, "seconds": round(one.seconds, 1), **_values(best)}
+                for one, best in self._best_points()
+            ],
             "notes": [*self.notes, *self.sentences],
             "test": {name: list(values) for name, values in self.values.items()},
         }
 
+    def _best_points(self):
+        """(trial, its better interpolation) of each trial."""
+        return [(one, best_point(self.start, one.points, self.config.max_clean_loss)) for one in self.trials]
+
     def frontier(self) -> report.Chart:
         """Returns the chart of clean accuracy against the target on the validation images, of the initial model and all interpolations."""
-        search = self.search
-        return frontier_chart(search.start, search.frontier, search.choice, self.config.target, self.config.max_clean_loss)
+        return frontier_chart(self.start, self.points, self.chosen, self.config.target, self.config.max_clean_loss)
 
     def report(self, path: str = "harden.html", command: str = "tf_robust in Python") -> str:
-        """Writes the report, one self-contained HTML file, and returns its path.
+        """Writes the report, one self-contained HTML file, and returns its path; raises ValueError if the search was interrupted.
 
-        Args:
-            path: of the file.
-            command: that made it.
-
-        Raises:
-            ValueError: the search was interrupted, so that there is no final evaluation.
+        `command` is the one that made it.
         """
         if not self.evaluations:
             raise ValueError("Expected a finished search. Received: one that was interrupted. Try: run it again; it resumes")
-        name = os.path.basename(self.trainable.classifier.path)
         first, *further = changes(self._table()) if len(self.evaluations) > 1 else [None]
-        additions = report.Additions(
-            lines=self.notes,
-            first=first,
-            charts=[self.frontier()],
-            images=self.images,
-            tables=[self.search.diagnosis.section(), _trials_table(self.search, self.config.max_clean_loss), *further],
-            code=self.recipe,
-        )
+        tables, charts = [self.diagnosis.section(), self._trials_table(), *further], [self.frontier()]
+        added = report.Additions(lines=self.notes, first=first, charts=charts, images=self.images, tables=tables, code=self.recipe)
+        title = f"{os.path.basename(self.trainable.classifier.path)}, {'hardened' if self.changed else 'not hardened: nothing helps'}"
+        suite = {"baseline": START}
         with tempfile.TemporaryDirectory() as folder:
-            comparison.write_report(
-                folder,
-                self.evaluations,
-                title=f"{name}, hardened" if self.changed else f"{name}, not hardened: nothing helps",
-                command=command,
-                suite={"baseline": START},
-                additions=additions,
-            )
+            comparison.write_report(folder, self.evaluations, title=title, command=command, suite=suite, additions=added)
             os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
             shutil.copyfile(os.path.join(folder, "report.html"), path)
         return path
 
-    def _table(self):
-        return report.aggregate(self.evaluations, baseline=START, per_image=evaluation.PerImage(comparison.records_in))
+    def _trials_table(self):
+        none = [None] * 3
+        lines = {"initial model": [*none, self.start.clean, self.start.target, None]}
+        if point := self.chosen:
+            lines[f"chosen: {point.name}"] = [*none, *_values(point).values()]
+        for trial, best in self._best_points():
+            name = f"{trial.candidate.name}{', diverged' * trial.diverged} (rung {trial.rung + 1})"
+            values = none if trial.diverged else _values(best).values()
+            lines[name] = [trial.rung + 1, trial.steps, round(trial.seconds), *values]
+        cells = {name: [number(one) for one in line] for name, line in lines.items()}
+        return Section(
+            "Candidates",
+            frame_of("candidate", cells, ["rung", "steps", "seconds", "clean", "target", "coefficient"]),
+            "Accuracies on validation images, of the interpolation that attains more within the allowed clean loss. Every trial starts "
+            "from the model's own weights.",
+        )
 
-    def _repr_html_(self) -> str:
-        return "".join(f"<p>{html.escape(sentence)}</p>" for sentence in [*self.notes, *self.sentences])
+
+def _values(point) -> dict[str, float]:
+    return {"clean": point.clean, "target": point.target, "coefficient": point.coefficient}
 
 
-def frontier_chart(start: Point, points: Sequence[Point], choice: Choice | None, target: str, max_clean_loss: float) -> Chart:
+def frontier_chart(start: Point, points: Sequence[Point], chosen: Point | None, target: str, max_clean_loss: float) -> Chart:
     """Draws every point by clean and target accuracy on the validation images, one line per fine-tuned model from the initial model.
 
     Points that lose much more than `max_clean_loss` are left out, so that the others can be distinguished; the chosen one is marked.
     """
     limit = start.clean - max(MIN_CLEAN_RANGE, 3 * max_clean_loss)
-    shown = [point for point in points if point.clean >= limit]
-    chosen = choice.point if choice and choice.helps else None
-
-    def drawn(point, name):
-        values = {"clean": point.clean, "target": point.target, "coefficient": point.coefficient}
-        return {"model": name, "chosen": point is chosen, **{key: round(float(value), 5) for key, value in values.items()}}
-
-    names = list(dict.fromkeys(point.line for point in shown if not point.reestimated))
-    values = []
-    for name in names:
-        line = [start, *(point for point in shown if point.line == name and not point.reestimated)]
-        values += [drawn(point, name) for point in sorted(line, key=lambda one: one.coefficient)]
-    values += [drawn(point, _REESTIMATED) for point in shown if point.reestimated]
-    values = values or [drawn(start, "initial model")]
+    shown = [(_REESTIMATED if point.reestimated else point.line, point) for point in points if point.clean >= limit]
+    names = [*dict.fromkeys(name for name, point in shown if not point.reestimated)]
+    shown += [(name, start) for name in names or ["initial model"]]
+    numbers = [{key: round(float(value), 5) for key, value in _values(point).items()} for _, point in shown]
+    values = [{"model": name, "chosen": point is chosen, **one} for (name, point), one in zip(shown, numbers)]
     x, y = (
-        span(channel, key, domain([value[key] for value in values]), title)
+        span(channel, key, domain([one[key] for one in numbers]), title)
         for channel, key, title in ((alt.X, "clean", "accuracy on unchanged images"), (alt.Y, "target", f"accuracy, {target}"))
     )
     legend = alt.Legend(columns=1, orient="bottom", labelFontSize=9, labelExpr="split(datum.label, regexp(' (?=and )'))")
@@ -294,52 +274,30 @@ def frontier_chart(start: Point, points: Sequence[Point], choice: Choice | None,
         base.mark_point(shape="square", filled=True, size=90, color=INK, opacity=1).transform_filter(f"{is_line} && !datum.coefficient"),
         data=data(values),
     )
-    parts = [
-        "Validation images. A line goes from the initial model (square) to a fine-tuned model, by interpolation of their weights.",
-        *["The ring is the chosen model."] * bool(chosen),
-        *["Re-estimated: moving averages of batch normalization from AugMix images."] * any(p.reestimated for p in shown),
-        *[f"{len(points) - len(shown)} points with a clean accuracy below {limit:.2f} are not shown."] * (len(shown) < len(points)),
-    ]
-    return finish(chart, "frontier", " ".join(parts), 380)
-
-
-def _trials_table(search, max_clean_loss):
-    """The table of trials: steps, and clean and target accuracy of each trial's better interpolation."""
-    start, choice = search.start, search.choice
-    columns = ["rung", "steps", "seconds", "clean", "target", "coefficient"]
-    lines: dict[str, list[Cell | None]] = {"initial model": [None, None, None, number(start.clean), number(start.target), None]}
-    if choice and choice.helps:
-        point = choice.point
-        lines[f"chosen: {point.name}"] = [None, None, None, *map(number, (point.clean, point.target, point.coefficient))]
-    for trial in search.trials:
-        best = best_point(start, trial.points, max_clean_loss)
-        numbers = (None, None, None) if trial.diverged else (best.clean, best.target, best.coefficient)
-        name = f"{trial.candidate.name}{', diverged' if trial.diverged else ''} (rung {trial.rung + 1})"
-        lines[name] = [*map(number, (trial.rung + 1, trial.steps, round(trial.seconds), *numbers))]
     caption = (
-        "Accuracies on validation images, of the interpolation that attains more within the allowed clean loss. Every trial starts from "
-        "the model's own weights."
+        "Validation images. A line goes from the initial model (square) to a fine-tuned model, by interpolation of their weights. "
+        "The ring is the chosen model, if something helps. Re-estimated: moving averages of batch normalization from AugMix images. "
+        f"Points with a clean accuracy below {limit:.2f} are not shown."
     )
-    return Section("Candidates", frame_of("candidate", lines, columns), caption)
+    return finish(chart, "frontier", caption, 380)
 
 
 def lines_of(point: Point, path: str, *, batch_size: int, seed: int, options: Mapping[str, typing.Any]) -> str:
     """Returns lines of Python that fine-tune a model as a point of the frontier was, and interpolate its weights.
 
-    The order of the images and the draws differ from those of the search, so that the results are alike, not equal. `path` is that of the
+    The order of the images and the draws differ from the search, so that the results are alike, not equal. `path` is the file of the
     initial model; `options` are arguments of all methods, such as `input_range`.
     """
     members = []
     for candidate, steps, _ in point.members:
-        method = methods.METHODS[candidate.method]
-        arguments = [f"{name}={value!r}" for name, value in candidate.settings.items()]
+        method, views = methods.METHODS[candidate.method], {}
         if candidate.views != method.default_views:
-            views = (name if name == "extra_corruptions" else repr(name) for name in candidate.views)
-            arguments.append(f"views=({', '.join(views)},)")
-        arguments += [f"{name}={value!r}" for name, value in {"seed": seed, **options}.items()]
-        dataset = "dataset.map(lambda x, y: (flip(x, training=True), y))" if candidate.augmentations else "dataset"
-        members.append((candidate, steps, method.__name__, ["model", *arguments], dataset))
-    candidates = [member.candidate for member in point.members]
+            quoted = (name if name == "extra_corruptions" else repr(name) for name in candidate.views)
+            views = {"views": f"({', '.join(quoted)},)"}
+        settings = {name: repr(value) for name, value in candidate.settings.items()}
+        settings |= views | {name: repr(value) for name, value in {"seed": seed, **options}.items()}
+        members.append((candidate, steps, method.__name__, settings))
+    candidates = [candidate for candidate, *_ in members]
     return _RECIPE.render(
         model=f"model = keras.saving.load_model({path!r}, compile=False)" if os.path.isfile(path) else "# model: the one before the search",
         seed=seed,
@@ -348,9 +306,9 @@ def lines_of(point: Point, path: str, *, batch_size: int, seed: int, options: Ma
         extra_corruptions=metrics.EXTRA if any("extra_corruptions" in candidate.views for candidate in candidates) else (),
         members=members,
         momentum=MOMENTUM,
-        coefficient=f"{point.coefficient:g}",
-        reestimated=point.reestimated,
-        common=["model", *(f"{name}={value!r}" for name, value in options.items())],
+        point=point,
+        options=options,
+        flipped=".map(lambda x, y: (flip(x, training=True), y))",
         input_range=options.get("input_range", (0.0, 1.0)),
         repr=repr,
     )

@@ -6,7 +6,7 @@ clean accuracy against the target consists of interpolations of the best trials 
 """
 
 import dataclasses
-import time
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -15,7 +15,7 @@ from tf_robust.hardening.candidates import Candidate, variations
 from tf_robust.hardening.config import Budget
 from tf_robust.hardening.target import Outcome
 from tf_robust.hardening.training import Trainers, Weights, greedy_soup, interpolate
-from tf_robust.hardening.trials import Member, Point, Trial, TrialStore, attainable, best_point, line_of, merit
+from tf_robust.hardening.trials import Member, Point, Trial, TrialStore, attainable, best_point, merit
 from tf_robust.training.loop import TrainingDiverged
 from tf_robust.utils.progress import duration
 
@@ -31,24 +31,9 @@ COEFFICIENTS = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)  # interpolati
 SOUP = 3  # maximum number of members
 
 
-class Clock:
-    """Counts the seconds of a search, including those of interrupted processes."""
-
-    def __init__(self):
-        self._start = time.monotonic()
-
-    def add(self, seconds: float) -> None:
-        """Adds the seconds of processes before this one."""
-        self._start -= seconds
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._start
-
-
 @dataclasses.dataclass(eq=False)
 class Search:
-    """Trains candidates on the training images and ranks them on the validation images."""
+    """Trains candidates on the training images and ranks them on the validation images; raises ValueError if the budget is too small."""
 
     trainers: Trainers
     evaluate: Callable[[Weights], Outcome]  # on the validation images
@@ -57,266 +42,236 @@ class Search:
     budget: Budget
     max_clean_loss: float  # what a candidate loses more counts against it
     store: TrialStore
-    clock: Clock
+    clock: Callable[[], float]  # seconds of the search, including those of interrupted processes
+    log: Callable[[str], object]  # called with lines of progress
     has_batch_norm: bool = True  # whether the model has batch normalization that is trained
     has_layers: bool = True  # whether its layers can be frozen one by one
-    log: Callable[[str], object] = print
 
     def __post_init__(self):
-        self._most_candidates()  # raises if the budget is too small, before anything is measured
+        if self.budget.in_steps:
+            most = int(RUNGS[0] * self.budget.amount / MINIMUM_STEPS)
+            if most < MINIMUM_CANDIDATES:
+                raise ValueError(
+                    f"Expected a budget in which {MINIMUM_CANDIDATES} candidates can be tried. Received: {self.budget.amount:g}steps. "
+                    f"Try: at least {math.ceil(MINIMUM_CANDIDATES * MINIMUM_STEPS / RUNGS[0])}steps"
+                )
+            self.candidates = self.candidates[:most]
         self.evaluate(self.trainers.start)  # builds its graph
-        begin = self.clock.seconds
+        begin = self.clock()
         self.start = Point(self.evaluate(self.trainers.start))  # the initial model
-        self.seconds_of_evaluation = self.clock.seconds - begin
+        self.seconds_of_evaluation = self.clock() - begin
         self.trials: list[Trial] = []  # finished ones, in their order
 
     def check_budget(self) -> None:
         """Trains for some steps, which changes the weights of the model; raises ValueError if there is no time for three candidates."""
         if self.budget.in_steps or self.store.finished():
             return
-        begin = self.clock.seconds
+        begin = self.clock()
         try:
             per_step = self.trainers.seconds_per_step(self.candidates[1])
         except (ValueError, TrainingDiverged):  # the model does not suit the method, or its training diverges
             per_step = self.trainers.seconds_per_step(self.candidates[0])
-        seconds = self.clock.seconds - begin + MINIMUM_STEPS * per_step + len(QUICK_COEFFICIENTS) * self.seconds_of_evaluation
+        seconds = self.clock() - begin + MINIMUM_STEPS * per_step + len(QUICK_COEFFICIENTS) * self.seconds_of_evaluation
         needed = MINIMUM_CANDIDATES * seconds / RUNGS[0]
         if needed > 1.5 * self.budget.amount:
             raise ValueError(
                 f"Expected a budget for at least {MINIMUM_CANDIDATES} candidates in the first rung, which has {RUNGS[0]:.0%} of it. "
                 f"Received: {duration(self.budget.amount)}; one candidate takes {seconds:.1f} s. "
-                f"Try: a budget of at least {int(np.ceil(needed))}s"
+                f"Try: a budget of at least {math.ceil(needed)}s"
             )
 
     def run(self) -> None:
         """Runs the search, or what is left of it; raises ValueError if the model suits none of the recipes."""
-        most = self._most_candidates() - 1
-        count = f"{most} recipes" if self.budget.in_steps else f"as many of {most} recipes as there is time for"
+        count = f"{len(self.candidates) - 1} recipes{'' if self.budget.in_steps else ', or as many as there is time for'}"
         self.log(f"Rung 1 of 3 (successive halving): plain fine-tuning and {count}, each for a short time.")
         recipes = self._first_rung()
         self.log("Rung 2 of 3: the best two recipes and variations of them.")
-        settings = self._rung(1, self._settings(self.ranked(recipes)[:2], recipes))
+        settings = self._rung(1, self._settings(recipes))
         self.log("Rung 3 of 3: plain fine-tuning as the control, and the best two of these, for longer.")
-        control = max((trial for trial in recipes if trial.candidate.control), key=self._rank).candidate  # at its own best rate
-        self._rung(2, [control, *(trial.candidate for trial in self.ranked(settings)[:FINALISTS])])
+        control = max((trial for trial in recipes if trial.candidate.control), key=self._rank)  # at its own best rate
+        self._rung(2, [trial.candidate for trial in (control, *self.ranked(settings)[:FINALISTS])])
 
     def ranked(self, trials: Sequence[Trial]) -> list[Trial]:
         """Returns trials without controls, the best first."""
         return sorted((trial for trial in trials if not trial.candidate.control), key=self._rank, reverse=True)
 
+    def _rank(self, trial):
+        return self.score(trial.points), max(merit(self.start, point, self.max_clean_loss) for point in trial.points)
+
     def finalists(self) -> list[Trial]:
         """Returns the best trials of the latest rung and of the one before, and the latest control; weights of others are deleted."""
         last = max((trial.rung for trial in self.trials), default=0)
-        of_rung = [[trial for trial in self.trials if trial.rung == rung] for rung in (last, last - 1)]
-        controls = [trial for trial in self.trials if trial.candidate.control][-1:]
-        return [*(trial for trials in of_rung for trial in self.ranked(trials)[:FINALISTS]), *controls]
-
-    def score(self, trial: Trial) -> float:
-        """Returns the target that a trial attains without losing more clean accuracy than allowed."""
-        return self.attainable(trial.points)[0]
-
-    def _rank(self, trial):
-        return self.score(trial), max(merit(self.start, point, self.max_clean_loss) for point in trial.points)
-
-    def value(self, point: Point) -> float:
-        """Returns the target that is attained on the straight line from the initial model to a point."""
-        return self.attainable([point])[0]
+        best = [self.ranked([trial for trial in self.trials if trial.rung == rung])[:FINALISTS] for rung in (last, last - 1)]
+        return [*best[0], *best[1], *[trial for trial in self.trials if trial.candidate.control][-1:]]
 
     def attainable(self, points: Sequence[Point]) -> tuple[float, float]:
         """Returns the best (target, coefficient) within the allowed clean loss; see `trials.attainable`."""
         return attainable(self.start, points, self.max_clean_loss)
 
+    def score(self, points: Sequence[Point]) -> float:
+        """Returns the target that interpolations of one fine-tuned model attain within the allowed clean loss."""
+        return self.attainable(points)[0]
+
     def _first_rung(self):
         """Trains the control, at a lower learning rate if it harms the model, and as many recipes as the rung has time for."""
-        control, *recipes = self.candidates[: self._most_candidates()]
-        share = self._shares(0, len(recipes) + 1)
-        trials = [self._trial(control, 0, share(0))]
+        (control, *recipes), count = self.candidates, len(self.candidates)
+        trials = [self._trial(control, 0, self._share(0, count, 0))]
         for _ in range(LOWER_RATES):
-            if not self._harms(trials[-1]):
+            if not trials[-1].diverged and self.start.clean - trials[-1].points[-1].clean <= MAX_CONTROL_LOSS:
                 break
-            rate = trials[-1].candidate.learning_rate / 4
-            self.log(f"Plain fine-tuning at learning rate {trials[-1].candidate.learning_rate:g} harms the model: recipes have {rate:g}.")
+            rate = control.learning_rate / 4
+            self.log(f"Plain fine-tuning at learning rate {control.learning_rate:g} harms the model: recipes have {rate:g}.")
             control = dataclasses.replace(control, learning_rate=rate, variation=f"learning rate {rate:g}")
-            trials.append(self._trial(control, 0, share(0)))
+            trials.append(self._trial(control, 0, self._share(0, count, 0)))
         for number, recipe in enumerate(recipes, start=1):
             candidate = dataclasses.replace(recipe, learning_rate=control.learning_rate)
-            if number >= MINIMUM_CANDIDATES and self._is_over(0) and not self.store.read(candidate, 0):
+            is_over = not self.budget.in_steps and self.clock() > RUNGS[0] * self.budget.amount
+            if number >= MINIMUM_CANDIDATES and is_over and not self.store.read(candidate, 0):
                 break
-            trials += self._suitable_trial(candidate, 0, share(number))
+            trials.append(self._trial(candidate, 0, self._share(0, count, number)))
+        trials = [trial for trial in trials if trial]
         if trials[-1].candidate.control:
             raise ValueError("Expected a model that one of the recipes can train. Received: one that suits none, as stated above")
         return trials
 
     def _rung(self, rung, candidates):
-        share, trials = self._shares(rung, len(candidates)), []
-        for number, candidate in enumerate(candidates):
-            trials += self._suitable_trial(candidate, rung, share(number))
-        return trials
+        trials = [self._trial(one, rung, self._share(rung, len(candidates), number)) for number, one in enumerate(candidates)]
+        return [trial for trial in trials if trial]
 
-    def _suitable_trial(self, candidate, rung, share):
-        """The trial of a candidate; none if the model does not suit it, such as frozen batch norm if it trains nothing else."""
-        try:
-            return [self._trial(candidate, rung, share)]
-        except ValueError as error:
-            self.log(f"{candidate.name} is left out: {error}")
-            return []
-
-    def _settings(self, best, recipes):
-        """The candidates of the second rung: the best recipes as they are and with variations, all of the best and one of the second."""
-        options = {"has_batch_norm": self.has_batch_norm, "has_layers": self.has_layers}
-        pools = [[trial.candidate, *variations(trial.candidate, **options)] for trial in best]
-        pools = [pool[:2] if number else pool for number, pool in enumerate(pools)]
-        merged = [pools[0].pop(0), *([pools[1].pop(0)] if len(pools) > 1 else [])]
+    def _settings(self, recipes):
+        """The candidates of the second rung: the best two recipes as they are, then variations, two of the best for each of the second."""
+        chosen = [trial.candidate for trial in self.ranked(recipes)[:2]]
+        pools = [variations(one, has_batch_norm=self.has_batch_norm, has_layers=self.has_layers) for one in chosen]
         while any(pools):
             for pool, count in zip(pools, (2, 1)):
-                merged += [pool.pop(0) for _ in range(min(count, len(pool)))]
-        lengths = [trial.steps if self.budget.in_steps else trial.seconds for trial in recipes]
-        return merged[: max(2, int(RUNGS[1] * self.budget.amount / (LONGER * float(np.mean(lengths)))))]
+                chosen += pool[:count]
+                del pool[:count]
+        length = float(np.mean([trial.steps if self.budget.in_steps else trial.seconds for trial in recipes]))
+        return chosen[: max(2, int(RUNGS[1] * self.budget.amount / (LONGER * length)))]
 
-    def _most_candidates(self):
-        """The number of candidates in the first rung of a budget in steps."""
-        most = int(RUNGS[0] * self.budget.amount / MINIMUM_STEPS) if self.budget.in_steps else len(self.candidates)
-        if most < MINIMUM_CANDIDATES:
-            raise ValueError(
-                f"Expected a budget in which {MINIMUM_CANDIDATES} candidates can be tried. Received: {self.budget.amount:g}steps. "
-                f"Try: at least {int(np.ceil(MINIMUM_CANDIDATES * MINIMUM_STEPS / RUNGS[0]))}steps"
-            )
-        return most
-
-    def _shares(self, rung, count):
-        """A function from a trial's number to the seconds or steps it may take, so that the rung ends in time."""
-        end = sum(RUNGS[: rung + 1]) * self.budget.amount
+    def _share(self, rung, count, number):
+        """The seconds or steps that the next of `count` candidates may take after `number` others, so that the rung ends in time."""
         if self.budget.in_steps:
-            return lambda number: RUNGS[rung] * self.budget.amount / count
-        return lambda number: max(0.0, end - self.clock.seconds) / max(1, count - number)
-
-    def _is_over(self, rung):
-        return not self.budget.in_steps and self.clock.seconds > sum(RUNGS[: rung + 1]) * self.budget.amount
-
-    def _harms(self, trial):
-        return trial.diverged or self.start.clean - trial.points[-1].clean > MAX_CONTROL_LOSS
+            return RUNGS[rung] * self.budget.amount / count
+        return max(0.0, sum(RUNGS[: rung + 1]) * self.budget.amount - self.clock()) / max(1, count - number)
 
     def _trial(self, candidate, rung, share):
-        """Trains and evaluates a candidate within a fraction of the budget, or reads the finished trial."""
+        """Reads the finished trial of a candidate, or trains and evaluates it within a part of the budget.
+
+        Returns None if the model does not suit it, such as frozen batch norm if it trains nothing else.
+        """
         if stored := self.store.read(candidate, rung):
             self.trials.append(stored)
             return stored
-        self.trials.append(self._new_trial(candidate, rung, share))
-        self.store.delete_weights_except(self.finalists())
-        return self.trials[-1]
-
-    def _new_trial(self, candidate, rung, share):
-        begin, steps, diverged = self.clock.seconds, 0, False
+        begin, steps, diverged = self.clock(), 0, False
         try:
             steps = self._steps(candidate, share)
             weights = self.trainers.train(candidate, steps)
         except TrainingDiverged:
             weights, diverged = list(self.trainers.start), True
+        except ValueError as error:
+            if candidate.control:
+                raise
+            self.log(f"{candidate.name} is left out: {error}")
+            return None
         members = (Member(candidate, steps, rung),)
         points = tuple(Point(self.evaluate(interpolate(self.trainers.start, weights, c)), c, members) for c in QUICK_COEFFICIENTS)
-        trial = Trial(candidate, rung, steps, self.clock.seconds - begin, points, diverged)
-        self.store.write(trial, weights, self.clock.seconds)
-        minutes, seconds = divmod(int(self.clock.seconds), 60)
-        self.log(f"{minutes:>4}:{seconds:02}  {candidate.name}: {self._outcome(trial)}")
+        trial = Trial(candidate, rung, steps, self.clock() - begin, points, diverged)
+        self.store.write(trial, weights, self.clock())
+        minutes, seconds = divmod(int(self.clock()), 60)
+        self.log(f"{minutes:>4}:{seconds:02}  {candidate.name}: {self._describe(trial)}")
+        self.trials.append(trial)
+        self.store.delete_weights_except(self.finalists())
         return trial
 
     def _steps(self, candidate, share):
-        """The number of steps that fit into a fraction of the budget; at least half of a fraction in time is for training."""
+        """The number of steps that fit into a part of the budget; of a part in time at least half is for training."""
         if self.budget.in_steps:
             return max(MINIMUM_STEPS, round(share))
-        begin = self.clock.seconds
+        begin = self.clock()
         per_step = self.trainers.seconds_per_step(candidate)
-        left = share - (self.clock.seconds - begin) - len(QUICK_COEFFICIENTS) * self.seconds_of_evaluation
+        left = share - (self.clock() - begin) - len(QUICK_COEFFICIENTS) * self.seconds_of_evaluation
         return max(MINIMUM_STEPS, int(max(left, share / 2) / per_step))
 
-    def _outcome(self, trial):
+    def _describe(self, trial):
+        """The text of a line of progress, before the trial is one of `trials`."""
         if trial.diverged:
             return "training diverged"
-        best, score = best_point(self.start, trial.points, self.max_clean_loss), self.score(trial)
-        leads = score > max((self.score(one) for one in self.trials), default=self.start.target) and score > self.start.target
+        best, score, start = best_point(self.start, trial.points, self.max_clean_loss), self.score(trial.points), self.start
+        leads = score > max([start.target, *(self.score(one.points) for one in self.trials)])
         weights = f", interpolation coefficient {best.coefficient:g}" if best.coefficient < 1 else ""
-        allowed = f"; about {score - self.start.target:+.3f} at the allowed clean loss" if abs(score - best.target) > 5e-4 else ""
+        allowed = f"; about {score - start.target:+.3f} at the allowed clean loss" if abs(score - best.target) > 5e-4 else ""
         return (
-            f"{trial.steps} steps{weights}, clean {best.clean:.3f} ({best.clean - self.start.clean:+.3f}), "
-            f"target {best.target:.3f} ({best.target - self.start.target:+.3f}{allowed}){'; the best so far' * leads}"
+            f"{trial.steps} steps{weights}, clean {best.clean:.3f} ({best.clean - start.clean:+.3f}), "
+            f"target {best.target:.3f} ({best.target - start.target:+.3f}{allowed}){'; the best so far' * leads}"
         )
 
 
 class Frontier:
-    """Points of the frontier of a finished or interrupted search, with their outcomes on the validation images, and their weights."""
+    """Points of the frontier of a finished or interrupted search, with their outcomes on the validation images, and their weights.
+
+    It begins with the points of the trials, which need no further evaluation.
+    """
 
     def __init__(self, search: Search):
         self.search, self.start = search, search.trainers.start
-        self.points: list[Point] = []
-        self._ends: dict[str, Weights] = {}  # {line: the fine-tuned model}
+        self.trials = [trial for trial in search.finalists() if not trial.diverged]
+        self.points: list[Point] = [point for trial in self.trials for point in trial.points]
+        self._ends: dict[str, Weights] = {trial.points[-1].line: search.store.weights(trial) for trial in self.trials}  # fine-tuned models
         self._reestimated: dict[Point, Weights] = {}
-        self._evaluations = 0
+        self._evaluations, self._recorded = 0, search.store.frontier_evaluations
 
     def weights(self, point: Point) -> Weights:
         """Returns the weights of a point."""
         if point.reestimated:
             return self._reestimated[point]
-        return interpolate(self.start, self._ends[line_of(point.members)], point.coefficient) if point.members else list(self.start)
-
-    def add_trials(self) -> list[Trial]:
-        """Adds the points of the trials, which need no further evaluation, and returns the trials."""
-        trials = [trial for trial in self.search.finalists() if not trial.diverged]
-        for trial in trials:
-            self._ends[trial.points[-1].line] = self.search.store.weights(trial)
-            self.points += trial.points
-        return trials
+        return interpolate(self.start, self._ends[point.line], point.coefficient) if point.members else list(self.start)
 
     def build(self, reestimate: Callable[[Weights], Weights] | None) -> None:
-        """Adds the points of the trials, and others in the order of their promise while there is time.
+        """Adds points in the order of their promise while there is time.
 
         `reestimate` returns weights with moving averages estimated anew; None: the model has no batch normalization.
         """
-        trials = self.add_trials()
-        recorded = self.search.store.frontier_evaluations
-        ranked = self.search.ranked(trials)[:SOUP]
-        soup = self._soup([trial.points[-1] for trial in ranked]) if len(ranked) > 1 and self._in_time(recorded) else ()
-        lines = [*([soup] if soup else []), *(trial.points[-1].members for trial in trials)]
-        ordered = [(members, self._ordered_coefficients(members)) for members in lines]
+        search = self.search
+        best = [trial.points[-1] for trial in search.ranked(self.trials)[:SOUP]]
+        soup = self._soup(best) if len(best) > 1 and self._in_time() else []
+        orders = [(members, self._order(members)) for members in [*soup, *(trial.points[-1].members for trial in self.trials)]]
         for number in range(len(COEFFICIENTS)):
-            for members, coefficients in ordered:
+            for members, coefficients in orders:
                 known = any(point.members == members and point.coefficient == coefficients[number] for point in self.points)
-                if not known and self._in_time(recorded):
-                    self._add(Point(self.search.start.outcome, coefficients[number], members))
-        if reestimate and self.points and self._in_time(recorded):
-            for point in (max(self.points, key=self.search.value), self.search.start):
-                self._add(dataclasses.replace(point, reestimated=True), reestimate(self.weights(point)))
-        self.search.store.finish(self._evaluations)
+                if not known and self._in_time():
+                    point = Point(search.start.outcome, coefficients[number], members)
+                    self.points.append(dataclasses.replace(point, outcome=search.evaluate(self.weights(point))))
+        if reestimate and self.points and self._in_time():
+            for point in (max(self.points, key=lambda point: search.score([point])), search.start):
+                weights = reestimate(self.weights(point))
+                self.points.append(dataclasses.replace(point, reestimated=True, outcome=search.evaluate(weights)))
+                self._reestimated[self.points[-1]] = weights
+        search.store.finish(self._evaluations)
 
-    def _in_time(self, recorded):
+    def _in_time(self):
         """Whether the budget allows a further evaluation, which is counted; of a finished frontier as many as were recorded."""
         search = self.search
-        in_time = search.budget.in_steps or search.clock.seconds + search.seconds_of_evaluation < search.budget.amount
-        allowed = in_time if recorded is None else self._evaluations < recorded
+        in_time = search.budget.in_steps or search.clock() + search.seconds_of_evaluation < search.budget.amount
+        allowed = in_time if self._recorded is None else self._evaluations < self._recorded
         self._evaluations += allowed
         return allowed
 
-    def _ordered_coefficients(self, members):
+    def _order(self, members):
         """The coefficients nearest to the best allowed one first, as far as known."""
         points = [point for point in self.points if point.members == members]
         best = self.search.attainable(points)[1] if points else 1.0
         return sorted(COEFFICIENTS, key=lambda coefficient: (abs(coefficient - best), -coefficient))
 
     def _soup(self, ends):
-        """The members of the greedy soup of fine-tuned models; none if the first is better alone."""
+        """The members of the greedy soup of fine-tuned models, in a list, which is empty if the first is better alone."""
 
         def score(weights):
-            return self.search.value(Point(self.search.evaluate(weights)))
+            return self.search.score([Point(self.search.evaluate(weights))])
 
-        members, weights = greedy_soup([self._ends[point.line] for point in ends], score, self.search.value(ends[0]))
-        if len(members) < 2:
-            return ()
-        soup = tuple(member for i in members for member in ends[i].members)
-        self._ends[line_of(soup)] = weights
-        return soup
-
-    def _add(self, point, weights=None):
-        """Evaluates a point and adds it."""
-        point = dataclasses.replace(point, outcome=self.search.evaluate(self.weights(point) if weights is None else weights))
-        if weights is not None:
-            self._reestimated[point] = weights
-        self.points.append(point)
+        positions, weights = greedy_soup([self._ends[point.line] for point in ends], score, self.search.score([ends[0]]))
+        if len(positions) < 2:
+            return []
+        members = tuple(member for i in positions for member in ends[i].members)
+        self._ends[Point(ends[0].outcome, 1.0, members).line] = weights
+        return [members]

@@ -36,7 +36,7 @@ class TrainableModel:
     network: keras.Model
     options: dict[str, typing.Any] = dataclasses.field(default_factory=dict)  # `input_range` and `from_logits` of a method on `network`
     skip: tuple[str, ...] = ()  # names of methods that do not suit the model
-    has_batch_norm: bool = False  # whether training updates moving averages; not those of a SavedModel, whose training mode is lost
+    has_batch_norm: bool = False  # whether training updates moving averages; False for a SavedModel, whose training mode is lost
 
     @property
     def model(self) -> typing.Any:
@@ -46,20 +46,10 @@ class TrainableModel:
     @property
     def suffix(self) -> str:
         """The end of the path of the hardened model: the suffix of the initial model's file; empty for a SavedModel folder."""
-        if is_saved_model(self.classifier):
+        if _is_saved_model(self.classifier.path):
             return ""
         suffix = os.path.splitext(self.classifier.path)[1].lower()
         return suffix if suffix in KERAS and os.path.isfile(self.classifier.path) else KERAS[0]
-
-    def _complete(self, path: str) -> str:
-        """Returns a path with its suffix; raises ValueError for that of another format."""
-        given, suffix = os.path.splitext(path)[1].lower(), self.suffix
-        if given not in formats.suffixes():
-            return path + suffix
-        if given != suffix and {given, suffix} != {".h5", ".hdf5"}:
-            expected = f"a path that ends with {suffix}, as a Keras file does" if suffix else "a folder: the initial model is a SavedModel"
-            raise ValueError(f"Expected {expected}. Received: {path}. Try: {os.path.splitext(path)[0]}{suffix}")
-        return path
 
     def save(self, path: str | os.PathLike) -> str:
         """Writes the model with its current weights, atomically, and returns the path, whose suffix may be omitted.
@@ -67,17 +57,19 @@ class TrainableModel:
         An older model is replaced. Raises ValueError for the suffix of another format, or if Keras cannot write the model; FileExistsError
         if something else than a model is there; OSError if the model cannot be written.
         """
-        path = self._complete(os.fspath(path))
-        is_folder = is_saved_model(self.classifier)
-        replaceable = os.path.isfile(os.path.join(path, "saved_model.pb")) if is_folder else os.path.isfile(path)
-        if os.path.lexists(path) and not replaceable and not (is_folder and os.path.isdir(path) and not os.listdir(path)):
-            kind = "SavedModel folder" if is_folder else "file"
+        path, suffix = os.fspath(path), self.suffix
+        stem, given = os.path.splitext(path)
+        if given.lower() not in formats.suffixes():
+            path += suffix
+        elif given.lower() != suffix and {given.lower(), suffix} != {".h5", ".hdf5"}:
+            expected = f"a path that ends with {suffix}, as a Keras file does" if suffix else "a folder: the initial model is a SavedModel"
+            raise ValueError(f"Expected {expected}. Received: {path}. Try: {stem}{suffix}")
+        replaceable = os.path.isfile(path) if suffix else _is_saved_model(path) or os.path.isdir(path) and not os.listdir(path)
+        if os.path.lexists(path) and not replaceable:
+            kind = "file" if suffix else "SavedModel folder"
             raise FileExistsError(f"Expected a path without anything, or a {kind} to replace. Received: {path}. Try: another path")
         try:
-            if is_folder:
-                _write_saved_model(self, path)
-            else:
-                _write_keras_file(self, path)
+            (_write_keras_file if suffix else _write_saved_model)(self, path)
         except (OSError, tf.errors.OpError) as error:
             reason = "the disk is full" if disk_is_full(error) else " ".join(str(error).split())
             raise OSError(
@@ -88,8 +80,7 @@ class TrainableModel:
 
 
 def _write_keras_file(start, path):
-    """Writes a Keras file in a temporary folder first: Keras takes no open file."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:  # Keras takes no open file
         complete = os.path.join(folder, f"model{os.path.splitext(path)[1].lower()}")
         try:
             start.model.save(complete)
@@ -128,17 +119,16 @@ def _write_weights(source, folder, variables):
 
 def check_format(path: str | os.PathLike) -> None:
     """Raises ValueError if models of the format cannot be trained; nothing is read, so that no package of the format is needed."""
-    found = formats.format_of(path)
+    found, reason = formats.format_of(path), ""
     if found is FORMATS["keras_hub"]:
-        raise _not_trainable(
-            os.fspath(path),
-            "a preset of keras_hub, whose preprocessing is not part of the model. "
-            "Try: keras.Model(images, classifier(preprocessed images)) in Python, saved as .keras",
+        reason = (
+            "a preset of keras_hub, whose preprocessing is not part of the model. Try: keras.Model(images, classifier(preprocessed images))"
         )
-    if found and not found.graph:
-        by_torch = "whose weights PyTorch trains. Try: the model as a Keras model"
-        converted = "a file without gradients. Try: the Keras model or SavedModel from which it was converted"
-        raise _not_trainable(os.fspath(path), by_torch if found.gradients else converted)
+    elif found and not found.graph:
+        reason = "a file without gradients. Try: the Keras model or SavedModel from which it was converted"
+        reason = "whose weights PyTorch trains. Try: the model as a Keras model" if found.gradients else reason
+    if reason:
+        raise _not_trainable(os.fspath(path), reason)
 
 
 def _not_trainable(path, reason):
@@ -151,35 +141,27 @@ def _not_trainable(path, reason):
 def check_gradients(classifier: Classifier, image_shape: Sequence[int] = ()) -> None:
     """Raises ValueError if a model takes uint8, or if no gradient flows from its scores to images (H, W, C), which hardening attacks."""
     if classifier.takes_uint8 or image_shape and not classifier.has_gradients(tuple(image_shape)):
-        raise ValueError(
-            "Expected a model that can be hardened, with gradients with respect to its images. "
-            f"Received: {classifier.path}, {classifier.why_no_gradients()}"
-        )
+        expected = "Expected a model that can be hardened, with gradients with respect to its images"
+        raise ValueError(f"{expected}. Received: {classifier.path}, {classifier.why_no_gradients()}")
 
 
-def is_saved_model(classifier: Classifier) -> bool:
-    """Returns whether a classifier was loaded from a SavedModel folder."""
-    return os.path.isfile(os.path.join(classifier.path, "saved_model.pb"))
+def _is_saved_model(path):
+    return os.path.isfile(os.path.join(path, "saved_model.pb"))
 
 
 def trainable(classifier: Classifier, image_shape: Sequence[int] = ()) -> TrainableModel:
-    """Returns the model behind a classifier for training on images (H, W, C); empty: those of its input.
+    """Returns the model behind a classifier for training on images (H, W, C); empty: the shape of its input.
 
     Raises ValueError if it is of another format, is frozen or quantized, or no gradient reaches its weights.
     """
     if size := classifier.interface.input_size:
         raise ValueError(f"Expected images of the model's size. Received: input_size={size}. Try: image_size={size} in its place")
     check_format(classifier.path)
-    saved_model = is_saved_model(classifier)
+    saved_model = _is_saved_model(classifier.path)
     if not saved_model and not isinstance(classifier.loaded, keras.Model):
         raise _not_trainable(classifier.path, "a function, whose weights are unknown. Try: the keras.Model that it calls")
-    accepted = classifier.input_shape[1:]
-    if image_shape:
-        classifier.check_images_match(tuple(image_shape))
-        accepted = accepted.merge_with(tuple(image_shape))
-    if not accepted.is_fully_defined():
-        raise ValueError(f"Expected image_shape=(H, W, C) for {classifier.path}, which takes {accepted}. Received: {tuple(image_shape)}")
-    shape = tuple(accepted.as_list())
+    shape = tuple(image_shape or classifier.input_shape[1:].as_list())
+    classifier.check_images_match(shape)
     if classifier.interface.outputs == "auto":
         classifier = classifier.with_known_outputs(np.random.default_rng(0).random((_SAMPLES, *shape), np.float32))
     return _of_saved_model(classifier, shape) if saved_model else _of_keras_model(classifier, shape)
@@ -187,45 +169,35 @@ def trainable(classifier: Classifier, image_shape: Sequence[int] = ()) -> Traina
 
 def _of_keras_model(classifier, shape):
     model, interface = classifier.loaded, classifier.interface
-    _check_keras_weights(model, classifier.path)
-    layers = model._flatten_layers(include_self=False)
-    has_batch_norm = any(isinstance(layer, keras.layers.BatchNormalization) and layer.trainable for layer in layers)
-    scale, offset = (np.array(values) for values in interface.affine())
-    as_images = getattr(model, "input_shape", (None, *shape))[1:] == shape and not interface.blue_first
-    if models.is_network(model) and as_images and (scale == 1).all() and (offset == 0).all():
-        return TrainableModel(classifier, model, has_batch_norm=has_batch_norm)
-    options = {} if models.is_network(model) else {"from_logits": {"logits": True, "probabilities": False}[interface.outputs]}
-    has_named_outputs = isinstance(getattr(model, "output", None), dict)
-    if as_images and len(scale) == len(offset) == 1 and options and not has_named_outputs:
-        input_range = (float(offset[0]), float(offset[0] + scale[0]))
-        return TrainableModel(classifier, model, {**options, "input_range": input_range}, has_batch_norm=has_batch_norm)
-    images = keras.Input(shape, name="images")
-    x = keras.layers.Rescaling(scale.tolist(), offset.tolist(), name="input_range")(images)
-    x = keras.ops.flip(x, axis=-1) if interface.blue_first else x
-    outputs = model(x)
-    if options and isinstance(outputs, dict):
-        name = classifier.output_name
-        outputs = outputs[name if name in outputs else next(one for one in ("logits", "probabilities", *outputs) if one in outputs)]
-    return TrainableModel(classifier, keras.Model(images, outputs), options, has_batch_norm=has_batch_norm)
-
-
-def _check_keras_weights(model, path):
-    """Raises ValueError if layers are quantized, or all are frozen."""
-    quantized = [
-        layer.name
-        for layer in model._flatten_layers()
-        if isinstance(getattr(layer, "dtype_policy", None), keras.dtype_policies.QuantizedDTypePolicy)
-    ]
+    layers = model._flatten_layers()
+    quantized_policy = keras.dtype_policies.QuantizedDTypePolicy
+    quantized = [layer.name for layer in layers if isinstance(getattr(layer, "dtype_policy", None), quantized_policy)]
     if quantized:
         raise ValueError(
-            f"Expected a model with float weights. Received: {path}, whose layers {', '.join(quantized[:3])} are quantized. "
+            f"Expected a model with float weights. Received: {classifier.path}, whose layers {', '.join(quantized[:3])} are quantized. "
             "Try: the model before model.quantize, and quantize the hardened one"
         )
     if not model.trainable_variables:
         raise ValueError(
-            f"Expected trainable weights. Received: {path}, all of whose layers are frozen. "
+            f"Expected trainable weights. Received: {classifier.path}, all of whose layers are frozen. "
             "Try: model.trainable = True (also of each frozen layer), and save it again"
         )
+    has_batch_norm = any(isinstance(layer, keras.layers.BatchNormalization) and layer.trainable for layer in layers)
+    is_network, (scale, offset) = models.is_network(model), (np.array(values) for values in interface.affine())
+    options = {} if is_network else {"from_logits": interface.outputs == "logits"}
+    network = model
+    as_images = getattr(model, "input_shape", (None, *shape))[1:] == shape and not interface.blue_first and len(scale) == len(offset) == 1
+    if as_images and not is_network and not isinstance(getattr(model, "output", None), dict):
+        options["input_range"] = (float(offset[0]), float(offset[0] + scale[0]))
+    elif not (as_images and is_network and scale[0] == 1 and offset[0] == 0):
+        images = keras.Input(shape, name="images")
+        x = keras.layers.Rescaling(scale.tolist(), offset.tolist(), name="input_range")(images)
+        outputs = model(keras.ops.flip(x, axis=-1) if interface.blue_first else x)
+        if options and isinstance(outputs, dict):
+            name = next(one for one in (classifier.output_name, "logits", "probabilities", *outputs) if one in outputs)
+            outputs = outputs[name]
+        network = keras.Model(images, outputs)
+    return TrainableModel(classifier, network, options, has_batch_norm=has_batch_norm)
 
 
 class _Function(keras.layers.Layer):
@@ -234,10 +206,10 @@ class _Function(keras.layers.Layer):
     def __init__(self, classifier, variables):
         super().__init__(name="saved_model", dtype="float32")
         self.classifier, self.built = classifier, True
-        names = [f"{number:04d}_{one.name.removesuffix(':0').replace('/', '_')}" for number, one in enumerate(variables)]
-        self.of_function = [
-            keras.Variable(one, trainable=one.trainable, dtype=one.dtype.name, name=name) for one, name in zip(variables, names)
-        ]
+        self.of_function = []
+        for number, one in enumerate(variables):
+            name = f"{number:04d}_{one.name.removesuffix(':0').replace('/', '_')}"
+            self.of_function.append(keras.Variable(one, trainable=one.trainable, dtype=one.dtype.name, name=name))
 
     def call(self, images):
         outputs = self.classifier.outputs(0.5 * images + 0.5)
@@ -245,30 +217,34 @@ class _Function(keras.layers.Layer):
 
 
 def _of_saved_model(classifier, shape):
-    """The function of a SavedModel in inference mode, and the methods that it does not suit: those that need what it does not give."""
+    """The function of a SavedModel in inference mode, without the methods that need what it does not give."""
     function = tf.function(classifier.outputs).get_concrete_function(tf.TensorSpec([None, *shape]))
     captured = [id(tensor) for tensor in function.captured_inputs]
     variables = [variable for variable in function.variables if variable.dtype.is_floating or variable.dtype.is_integer]
     variables.sort(key=lambda variable: captured.index(id(variable.handle)))  # in the order of their use, the same in every process
     trained = [variable for variable in variables if variable.trainable]
     images = tf.constant(np.random.default_rng(0).random((1, *shape), np.float32))
-    by_images = _reaches(lambda: classifier(images), [images])
+
+    def image_gradient():
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            squares = classifier(images) ** 2
+        return tape.gradient(squares, images)
+
     if not _reaches(lambda: classifier(images), trained):
         received = "no gradient reaches its variables" if variables else "it has no variables: its weights are constants"
         raise ValueError(
             f"Expected a SavedModel with variables that can be trained. Received: {classifier.path}: {received}. "
             "Try: the Keras model from which it was exported, as .keras"
         )
-    skip = {"similarity"}  # it copies the layers
+    skip = ["similarity"]  # it copies the layers
     if not _has_embedding(function.structured_outputs):
-        skip.add("fcl")
-    if not by_images:
-        skip |= {"fcl", "input_gradient", "adversarial", "trades"}  # they differentiate by the images
-    elif not _reaches(lambda: _image_gradient(classifier, images), trained):
-        skip.add("input_gradient")
+        skip.append("fcl")
+    if not _reaches(image_gradient, trained):
+        skip.append("input_gradient")
     inputs = keras.Input(shape, name="images")
     x = keras.layers.Rescaling(2.0, -1.0, name="normalization")(inputs)  # in [-1, 1], where methods add noise
-    return TrainableModel(classifier, keras.Model(inputs, _Function(classifier, variables)(x)), skip=tuple(sorted(skip)))
+    return TrainableModel(classifier, keras.Model(inputs, _Function(classifier, variables)(x)), skip=tuple(skip))
 
 
 def _reaches(compute, sources):
@@ -277,16 +253,9 @@ def _reaches(compute, sources):
         with tf.GradientTape() as tape:
             tape.watch(sources)
             result = compute()
-        return any(gradient is not None for gradient in tape.gradient(result, sources))
+        return result is not None and any(gradient is not None for gradient in tape.gradient(result, sources))
     except LookupError:  # an operation has no gradient
         return False
-
-
-def _image_gradient(classifier, images):
-    with tf.GradientTape() as tape:
-        tape.watch(images)
-        squares = classifier(images) ** 2
-    return tape.gradient(squares, images)
 
 
 def _has_embedding(outputs):

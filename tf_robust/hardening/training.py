@@ -45,86 +45,64 @@ class Trainers:
     def __post_init__(self):
         self.start: Weights = self.model.get_weights()
         weights = {id(variable) for variable in self.model.weights}
-        others = [variable for variable in self.model.variables if id(variable) not in weights]
-        self._random_states = [(variable, variable.numpy()) for variable in others]  # of dropout
+        self._random_states = [(one, one.numpy()) for one in self.model.variables if id(one) not in weights]  # of dropout
         self._batches: dict[tuple, tf.data.Dataset] = {}
-        self._trainers: dict[str, _Trainer] = {}
+        self._graphs: dict[str, tuple] = {}
+        self._seconds: dict[str, float] = {}  # of a step
 
     def train(self, candidate: Candidate, steps: int) -> list[np.ndarray]:
         """Returns the weights after some steps from the initial model; raises TrainingDiverged if losses or gradients are not finite."""
-        trainer = self._trainer(candidate)
-        for variable, state in self._random_states:
-            variable.assign(state)
-        return trainer.train(self.start, candidate.learning_rate, steps)
+        method, run_steps, optimizer_start = self._graph(candidate)
+        self.model.set_weights(self.start)
+        for variable, value in [*self._random_states, *zip(method.optimizer.variables, optimizer_start)]:
+            variable.assign(value)
+        iterator, begin = iter(self.batches(candidate.views, candidate.augmentations)), 0.0
+        with fine_tuning(self.model, candidate.layers):  # the graph is built with these in the first chunk
+            for done in range(0, steps, CHUNK):
+                method.optimizer.learning_rate.assign(candidate.learning_rate * 0.5 * (1.0 + np.cos(np.pi * done / steps)))
+                loop.checked_run(run_steps, iterator, min(CHUNK, steps - done), method)
+                begin = begin or time.monotonic()
+        if steps > CHUNK:
+            self._seconds[_graph_of(candidate)] = (time.monotonic() - begin) / (steps - CHUNK)
+        return self.model.get_weights()
 
     def seconds_per_step(self, candidate: Candidate) -> float:
         """Returns the seconds of a step of a candidate's latest training, or of two chunks that are trained now."""
-        trainer = self._trainer(candidate)
-        if not trainer.seconds_per_step:
-            trainer.train(self.start, candidate.learning_rate, 2 * CHUNK)
-        return trainer.seconds_per_step
+        if _graph_of(candidate) not in self._seconds:
+            self.train(candidate, 2 * CHUNK)
+        return self._seconds[_graph_of(candidate)]
 
     def batches(self, views: Sequence[str], augmentations: Sequence[str] = ()) -> tf.data.Dataset:
         """Returns the infinite Dataset of `Batch`es with views and augmentations of these names."""
         key = (tuple(views), tuple(augmentations))
         if key not in self._batches:
-            self._batches[key] = data.training_batches(
-                self.source,
-                self.batch_size,
-                seed=self.seed,
-                augmentations=[AUGMENTATIONS[name] for name in augmentations],
-                views=[_VIEWS[name] for name in views],
-            )
+            before, chosen = [AUGMENTATIONS[name] for name in augmentations], [_VIEWS[name] for name in views]
+            self._batches[key] = data.training_batches(self.source, self.batch_size, seed=self.seed, augmentations=before, views=chosen)
         return self._batches[key]
 
-    def _trainer(self, candidate):
-        graph = dataclasses.replace(candidate, learning_rate=0.0, variation="")
-        if repr(graph) not in self._trainers:
+    def _graph(self, candidate):
+        """The method of a candidate, the graph of its steps, and the initial variables of its optimizer."""
+        name = _graph_of(candidate)
+        if name not in self._graphs:
             self.model.set_weights(self.start)  # of which a method may keep a copy
             stages = {"stages": (0, *self.stages)} if self.stages and candidate.method == "noisymix" else {}
             method = methods.METHODS[candidate.method](self.model, seed=self.seed, **candidate.settings, **stages, **self.options)
-            batches = self.batches(candidate.views, candidate.augmentations)
-            self._trainers[repr(graph)] = _Trainer(method, self.model, batches, candidate.layers)
-        return self._trainers[repr(graph)]
+            with fine_tuning(self.model, candidate.layers):
+                method.compile(optimizer=keras.optimizers.SGD(0.0, momentum=MOMENTUM))
+                method.optimizer.build(method.trainable_variables)
+            self._graphs[name] = method, loop.steps_function(method), [variable.numpy() for variable in method.optimizer.variables]
+        return self._graphs[name]
 
 
-class _Trainer:
-    """Trains a model by one method, on some of its layers. The graph of a step is built once."""
-
-    def __init__(self, method, model, batches, layers):
-        self.method, self.model, self.batches, self.layers = method, model, batches, layers
-        self.seconds_per_step = 0.0  # of the latest training, without the first chunk
-        with fine_tuning(model, layers):
-            method.compile(optimizer=keras.optimizers.SGD(0.0, momentum=MOMENTUM))
-            method.optimizer.build(method.trainable_variables)
-        self._optimizer_start = [variable.numpy() for variable in method.optimizer.variables]
-        self._run_steps = loop.steps_function(method)
-
-    def train(self, start: Weights, learning_rate: float, steps: int) -> list[np.ndarray]:
-        optimizer = self.method.optimizer
-        self.model.set_weights(start)
-        for variable, value in zip(optimizer.variables, self._optimizer_start):
-            variable.assign(value)
-        iterator, done, timed = iter(self.batches), 0, None
-        with fine_tuning(self.model, self.layers):  # the graph is built with these in the first chunk
-            while done < steps:
-                count = min(CHUNK, steps - done)
-                optimizer.learning_rate.assign(learning_rate * 0.5 * (1.0 + np.cos(np.pi * done / steps)))
-                loop.checked_run(self._run_steps, iterator, count, self.method)
-                done += count
-                if timed:
-                    self.seconds_per_step = (time.monotonic() - timed[0]) / (done - timed[1])
-                timed = timed or (time.monotonic(), done)
-        return self.model.get_weights()
+def _graph_of(candidate):
+    return repr(dataclasses.replace(candidate, learning_rate=0.0, variation=""))
 
 
 @contextlib.contextmanager
 def fine_tuning(model: keras.Model, layers: str) -> Iterator[None]:
     """Context in which some layers of a model are frozen, in inference mode, and batch norm's momentum is at most 0.95.
 
-    Args:
-        model: the classifier.
-        layers: which are not frozen: `all`, `first half` (of those with weights) or `all but batch norm`.
+    `layers` are trained: `all`, `first half` (of the layers with weights) or `all but batch norm`.
     """
     with_weights = [layer for layer in leaves(model) if layer.trainable and layer.trainable_variables]
     frozen = {
@@ -168,7 +146,7 @@ def average(models: Sequence[Weights]) -> list[np.ndarray]:
 
 
 def _weighted_sum(models, fractions):
-    """Sums weights in float64; integers, such as the states of random generators, are those of the first model."""
+    """Sums weights in float64; integers, such as the states of random generators, are the first model's."""
     sums = []
     for values in zip(*models):
         first = np.asarray(values[0])
@@ -191,14 +169,11 @@ def greedy_soup(models: Sequence[Weights], score: Callable[[Weights], float], be
     return members, soup
 
 
-def reestimated(model: keras.Model, network: keras.Model, weights: Weights, batches: Iterable[tf.Tensor]) -> list[np.ndarray]:
+def reestimate(model: keras.Model, network: keras.Model, weights: Weights, batches: Iterable[tf.Tensor]) -> list[np.ndarray]:
     """Returns weights whose moving averages are the means of the statistics of batches (Schneider et al., 2020); all else is unchanged.
 
-    Args:
-        model: whose weights they are; it has the new ones afterwards.
-        network: calls the model: images in [0, 1] -> outputs.
-        weights: of the model.
-        batches: of images, float32 [N, H, W, C] in [0, 1], as training saw them.
+    The model has them afterwards. `network` calls it: images in [0, 1] -> outputs. `batches` are images, float32 [N, H, W, C] in [0, 1], as
+    training saw them.
     """
     model.set_weights(weights)
     layers = batch_norms(model)

@@ -1,7 +1,4 @@
-"""Trials of a search and their files, the points between the initial and the fine-tuned models, and the choice among the points.
-
-An interrupted search resumes from the files.
-"""
+"""Trials of a search, from whose files it resumes, the points between the initial and the fine-tuned models, and the choice among them."""
 
 import dataclasses
 import itertools
@@ -19,11 +16,11 @@ from tf_robust.metrics.paired import PairedDifference, paired_difference, select
 from tf_robust.utils.files import atomic_file, read_json, storable, write_json
 
 ROUNDING = 1e-9
-_ARGUMENTS, _FRONTIER = "arguments.json", "frontier.json"
+_ARGUMENTS, _FRONTIER, _WEIGHTS = "arguments.json", "frontier.json", ".weights.npz"
 
 
 class Member(typing.NamedTuple):
-    """A fine-tuned model: a candidate after a number of steps, in a rung from 0, in which no other trial has the same candidate."""
+    """A fine-tuned model: a candidate after some steps of a rung (from 0); a rung has one trial of each candidate."""
 
     candidate: Candidate
     steps: int
@@ -49,21 +46,15 @@ class Point:
 
     @property
     def line(self) -> str:
-        """The fine-tuned model's name, which all of its interpolations share."""
-        return line_of(self.members)
+        """The unique name of the fine-tuned model, or of the mean of several, which all interpolations share."""
+        names = [f"{candidate.name} (rung {rung + 1}, {steps:,} steps)" for candidate, steps, rung in self.members]
+        return f"mean of {' and '.join(names)}" if len(names) > 1 else names[0] if names else "initial model"
 
     @property
     def name(self) -> str:
         """A name for tables and messages."""
-        statistics = ", batch norm re-estimated" * self.reestimated
         weights = f", interpolation coefficient {self.coefficient:g}" if 0 < self.coefficient < 1 else ""
-        return f"{self.line}{weights}{statistics}"
-
-
-def line_of(members: Sequence[Member]) -> str:
-    """Returns the name of the mean of fine-tuned models, which no other mean has; of none, the initial model."""
-    names = [f"{candidate.name} (rung {rung + 1}, {steps:,} steps)" for candidate, steps, rung in members]
-    return f"mean of {' and '.join(names)}" if len(names) > 1 else names[0] if names else "initial model"
+        return f"{self.line}{weights}{', batch norm re-estimated' * self.reestimated}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,34 +73,35 @@ def choose(start: Point, points: Sequence[Point], max_clean_loss: float, tried: 
     """Returns the point with the best target among those that lose at most `max_clean_loss` of clean accuracy; None: there is none.
 
     `tried` are further models by whose outcome on the same images the search went on, such as the points of its trials. The interval
-    allows for the choice among `points` and these: what was found by a search for the best is larger by chance.
+    allows for the choice among `points` and these: the best of many models gains by chance.
     """
     allowed = [point for point in points if point.clean - start.clean >= -max_clean_loss - ROUNDING]
     if not allowed:
         return None
     best = max(allowed, key=lambda point: (point.target, point.clean))
-    compared = distinct([*points, *tried])
-    target = gain(best, start, compared)
+    target = gain(best, start, [*points, *tried])
     mean, low = target["mean"], target["low"]
     helps = low is not None and low > 0
     # whose interval would end at 0, if difference and variance stayed as they are
     needed = math.ceil(target["count"] * ((mean - low) / mean) ** 2) if low is not None and mean > 0 and not helps else 0
-    return Choice(best, paired_difference(best.outcome.clean, start.outcome.clean), target, helps, needed, len(compared))
-
-
-def distinct(points: Sequence[Point]) -> list[Point]:
-    """Returns the points without repetitions: some of a search's trials are on the frontier too."""
-    return list({id(point): point for point in points}.values())
+    clean = paired_difference(best.outcome.clean, start.outcome.clean)
+    return Choice(best, clean, target, helps, needed, len({id(point) for point in (*points, *tried)}))
 
 
 def gain(best: Point, other: Point, compared: Sequence[Point]) -> PairedDifference:
-    """Returns the target of a point minus that of another, with an interval that allows for its selection among `compared`."""
-    return selected_difference(best.outcome.target, other.outcome.target, [point.outcome.target for point in compared])
+    """Returns the target of a point minus the target of another, with an interval that allows for its selection among `compared`.
+
+    Points may be repeated: some of a search's trials are on the frontier too.
+    """
+    distinct = {id(point): point.outcome.target for point in compared}
+    return selected_difference(best.outcome.target, other.outcome.target, [*distinct.values()])
 
 
 def attainable(start: Point, points: Sequence[Point], max_clean_loss: float) -> tuple[float, float]:
-    """Returns the best (target, coefficient) on the line from the initial model through interpolations of one fine-tuned model, where the
-    clean accuracy is allowed; between the points both accuracies are taken as linear."""
+    """Returns the best (target, coefficient) with an allowed clean accuracy on the line from the initial model to a fine-tuned model.
+
+    `points` are interpolations on this line, between which both accuracies are taken as linear.
+    """
     floor, best = start.clean - max_clean_loss - ROUNDING, (start.target, 0.0)
     for one, other in itertools.pairwise([start, *sorted(points, key=lambda point: point.coefficient)]):
         if other.clean >= floor:
@@ -127,23 +119,20 @@ def merit(start: Point, point: Point, max_clean_loss: float) -> tuple[float, flo
 
 
 def best_point(start: Point, points: Sequence[Point], max_clean_loss: float) -> Point:
-    """Returns the interpolation of a trial that is shown for it, that of the highest `merit`."""
+    """Returns the interpolation of a trial that is shown for it, with the highest `merit`."""
     return max(points, key=lambda point: merit(start, point, max_clean_loss))
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """A candidate, fine-tuned for some steps in a rung (from 0); if it diverged, its points are the initial model.
-
-    `points` are the fine-tuned model and interpolations with the initial model; `seconds` are those of training and evaluation.
-    """
+    """A candidate, fine-tuned for some steps in a rung (from 0)."""
 
     candidate: Candidate
     rung: int
     steps: int
-    seconds: float
-    points: tuple[Point, ...]
-    diverged: bool = False
+    seconds: float  # of training and evaluation
+    points: tuple[Point, ...]  # the fine-tuned model and interpolations with the initial model
+    diverged: bool = False  # then the points are the initial model
 
 
 class TrialStore:
@@ -154,9 +143,8 @@ class TrialStore:
 
     def __init__(self, folder: str, arguments: Mapping[str, object]):
         self.folder, self._arguments = folder, dict(arguments)
-        path = os.path.join(folder, _ARGUMENTS)
-        recorded = read_json(path) if os.path.exists(path) else None
-        if recorded is not None and recorded != self._arguments and self.finished():
+        recorded = self._read(_ARGUMENTS) if self.finished() else self._arguments
+        if recorded != self._arguments:
             different = [name for name in arguments if recorded.get(name) != arguments[name]]
             then, now = (", ".join(f"{name}={values.get(name)}" for name in different) for values in (recorded, arguments))
             raise ValueError(
@@ -167,13 +155,12 @@ class TrialStore:
     @property
     def seconds(self) -> float:
         """Seconds of the search up to the latest stored trial."""
-        return max((read_json(os.path.join(self.folder, name))["search_seconds"] for name in self.finished()), default=0.0)
+        return max((self._read(name)["search_seconds"] for name in self.finished()), default=0.0)
 
     @property
     def frontier_evaluations(self) -> int | None:
         """The number of evaluations of the finished frontier; None: it is not finished."""
-        path = os.path.join(self.folder, _FRONTIER)
-        return read_json(path)["evaluations"] if os.path.exists(path) else None
+        return self._read(_FRONTIER)["evaluations"] if os.path.exists(os.path.join(self.folder, _FRONTIER)) else None
 
     def finish(self, frontier_evaluations: int) -> None:
         """Records that the frontier is finished, after a number of evaluations."""
@@ -198,41 +185,32 @@ class TrialStore:
 
     def write(self, trial: Trial, weights: Sequence[np.ndarray], search_seconds: float) -> None:
         """Stores a trial, the weights of its fine-tuned model, and the seconds of the search so far."""
-        os.makedirs(self.folder, exist_ok=True)
         if not self.finished():
             write_json(os.path.join(self.folder, _ARGUMENTS), self._arguments)
         path = self._path(trial.candidate, trial.rung)
-        outcomes = [point.outcome for point in trial.points]
-        _save(path + ".npz", {"clean": np.array([one.clean for one in outcomes]), "target": np.array([one.target for one in outcomes])})
-        _save(path + ".weights.npz", {f"{i:05}": storable(weight) for i, weight in enumerate(weights)})
-        write_json(
-            path + ".json",
-            {
-                "candidate": trial.candidate.name,
-                "steps": trial.steps,
-                "seconds": trial.seconds,
-                "search_seconds": search_seconds,
-                "diverged": trial.diverged,
-                "coefficients": [point.coefficient for point in trial.points],
-            },
-        )
+        outcomes = {name: np.array([getattr(point.outcome, name) for point in trial.points]) for name in ("clean", "target")}
+        for suffix, arrays in ((".npz", outcomes), (_WEIGHTS, {f"{i:05}": storable(weight) for i, weight in enumerate(weights)})):
+            with atomic_file(path + suffix, "wb") as file:
+                np.savez(file, **arrays)
+        content = {name: getattr(trial, name) for name in ("steps", "seconds", "diverged")}
+        coefficients = [point.coefficient for point in trial.points]
+        content |= {"candidate": trial.candidate.name, "search_seconds": search_seconds, "coefficients": coefficients}
+        write_json(path + ".json", content)  # last: it marks the trial as finished
 
     def weights(self, trial: Trial) -> list[np.ndarray]:
         """Returns the weights of a stored trial, unless they were deleted."""
-        with np.load(self._path(trial.candidate, trial.rung) + ".weights.npz") as file:
+        with np.load(self._path(trial.candidate, trial.rung) + _WEIGHTS) as file:
             return [file[name] for name in sorted(file.files)]
 
     def delete_weights_except(self, trials: Iterable[Trial]) -> None:
         """Deletes the weights of all other trials."""
-        kept = {os.path.basename(self._path(trial.candidate, trial.rung)) + ".weights.npz" for trial in trials}
+        kept = {os.path.basename(self._path(trial.candidate, trial.rung)) + _WEIGHTS for trial in trials}
         for name in os.listdir(self.folder):
-            if name.endswith(".weights.npz") and name not in kept:
+            if name.endswith(_WEIGHTS) and name not in kept:
                 os.remove(os.path.join(self.folder, name))
 
     def _path(self, candidate, rung):
         return os.path.join(self.folder, f"{rung + 1}-{re.sub('[^A-Za-z0-9.]+', '_', candidate.name)}")
 
-
-def _save(path, arrays):
-    with atomic_file(path, "wb") as file:
-        np.savez(file, **arrays)
+    def _read(self, name):
+        return read_json(os.path.join(self.folder, name))

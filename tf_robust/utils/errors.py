@@ -15,6 +15,7 @@ FULL = "The disk is full. Files written before are complete. Try: free disk spac
 _LISTED = 30  # known names, beside near ones
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # of this package
 _INSTALLED = tuple(os.path.join(path, "") for path in (_ROOT, sysconfig.get_path("stdlib")))
+_GENERATED = ("<frozen ", "__autograph_generated_file", f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
 class RunFailed(ValueError):
@@ -56,9 +57,8 @@ def message_of(error: BaseException) -> str:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return f"{message}. {FULL}"
         return f"{message}. Try: change that, or use another path (--workdir for output)" if error.filename else message
-    asserted = re.search(r"assertion failed: \[(Expected .*?)\]\n", text, re.DOTALL)
-    if asserted:
-        return asserted.group(1)
+    if asserted := re.search(r"assertion failed: \[(Expected .*?)\]\n", text, re.DOTALL):
+        return asserted[1]
     return text.rsplit("\n    ValueError: ", 1)[-1].strip() if text.startswith("in user code:") else text
 
 
@@ -71,13 +71,11 @@ def cause(error: BaseException) -> str:
 
 def line_of_user(error: BaseException) -> str:
     """Returns the last line of code that an error passed outside of installed packages, with its file and function; empty: none."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.line and not _is_installed(frame.filename)]
-    return f"In {frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name}: {frames[-1].line}" if frames else ""
-
-
-def _is_installed(file):
-    parts = ("<frozen ", "__autograph_generated_file", f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-    return any(part in file for part in parts) or os.path.abspath(file).startswith(_INSTALLED)
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        installed = any(part in frame.filename for part in _GENERATED) or os.path.abspath(frame.filename).startswith(_INSTALLED)
+        if frame.line and not installed:
+            return f"In {frame.filename}, line {frame.lineno}, in {frame.name}: {frame.line}"
+    return ""
 
 
 @contextlib.contextmanager

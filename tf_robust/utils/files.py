@@ -31,7 +31,6 @@ try:
 except ImportError:  # Windows: temporary files of killed processes are not removed
     fcntl = None  # type: ignore[assignment]
 
-_TAIL_BYTES, _LINE_LENGTH = 4096, 160  # in which a last line is looked for, and what is returned of it
 # errors that a damaged .npz file raises
 DAMAGED = (OSError, ValueError, EOFError, KeyError, IndexError, RuntimeError, MemoryError, zipfile.BadZipFile)
 
@@ -50,8 +49,7 @@ def disk_is_full(error: BaseException) -> bool:
     """Returns whether an error of the system or of TensorFlow indicates that a disk or a quota is full."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
-    of_tensorflow = type(error).__name__ == "ResourceExhaustedError"
-    return of_tensorflow and "space" in getattr(error, "message", "")  # otherwise memory is exhausted
+    return type(error).__name__ == "ResourceExhaustedError" and "space" in getattr(error, "message", "")  # otherwise memory is exhausted
 
 
 def path_text(path: str) -> str:
@@ -59,14 +57,18 @@ def path_text(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
+def _temporary(path, kind="writing"):
+    """A temporary name; hosts and containers that share a folder may have processes with the same number."""
+    return f"{path}.{kind}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
 @contextlib.contextmanager
 def atomic_file(path: str | os.PathLike, mode: str = "w") -> Iterator[typing.IO]:
     """Opens a temporary file (mode "w" or "wb") that is renamed to `path` when the block ends without an error; creates its folder."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    temporary = f"{path}.writing-{_unique()}"
-    leftovers = glob.glob(f"{glob.escape(os.fspath(path))}.writing-*") if fcntl else []
-    for leftover in leftovers:  # of killed processes, whose locks the system has freed
-        _remove_unlocked(leftover)
+    temporary = _temporary(path)
+    for leftover in glob.glob(f"{glob.escape(os.fspath(path))}.writing-*") if fcntl else ():
+        _remove_unlocked(leftover)  # of a killed process, whose lock the system has freed
     try:
         with _open_locked(temporary, mode.replace("w", "x")) as file:
             yield file
@@ -82,11 +84,6 @@ def atomic_file(path: str | os.PathLike, mode: str = "w") -> Iterator[typing.IO]
         if disk_is_full(error):
             raise OSError(errno.ENOSPC, FULL, path) from error
         raise
-
-
-def _unique() -> str:
-    """Returns the end of a temporary name; hosts and containers that share a folder may have processes with the same number."""
-    return f"{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def _open_locked(path: str, mode: str) -> typing.IO:
@@ -113,13 +110,12 @@ def _remove_unlocked(path):
 @contextlib.contextmanager
 def atomic_folder(path: str) -> Iterator[str]:
     """Yields the name of a temporary folder that replaces `path` when the block ends without an error."""
-    temporary, old = f"{path}.writing-{(unique := _unique())}", f"{path}.old-{unique}"
+    temporary, old = _temporary(path), _temporary(path, "old")
     try:
         yield temporary
-        for folder, _, files in os.walk(temporary):
-            for name in files:
-                with open(os.path.join(folder, name), "rb") as file:
-                    os.fsync(file.fileno())
+        for file in (os.path.join(folder, name) for folder, _, names in os.walk(temporary) for name in names):
+            with open(file, "rb") as opened:
+                os.fsync(opened.fileno())
         if os.path.isdir(path):
             os.rename(path, old)
         os.rename(temporary, path)
@@ -147,10 +143,8 @@ def clear_unfinished(*folders: str) -> None:
                     os.rename(path, complete)
                 elif os.path.isdir(path):
                     shutil.rmtree(path)
-                elif fcntl:
-                    _remove_unlocked(path)
                 else:
-                    os.remove(path)
+                    (_remove_unlocked if fcntl else os.remove)(path)
 
 
 def write_json(path: str | os.PathLike, value: dict[str, typing.Any] | list | str | float | bool | None) -> None:
@@ -172,35 +166,34 @@ def read_json(
     try:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"Expected JSON in {path}. Received: a damaged file ({error}). {advice}") from error
-    try:
         jsonschema.validate(content, {"type": "object"} if schema is None else schema)
     except jsonschema.ValidationError as error:
         raise ValueError(f"Expected valid content in {path}. Received: {error.message[:200]} ({error.json_path}). {advice}") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"Expected JSON in {path}. Received: a damaged file ({error}). {advice}") from error
     return content
 
 
 def digest_of_folder(path: str, exclude: Collection[str] = ()) -> str:
-    """Returns 16 hexadecimal digits of the SHA-256 over a file, or over a folder's files, without those of some names, and their names."""
+    """Returns 16 hexadecimal digits of the SHA-256 over a file, or over a folder's files and their names, without the names to exclude."""
     files = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names if name not in exclude)
     digest = hashlib.sha256()
     for name in [path] if os.path.isfile(path) else sorted(files):
         digest.update(os.path.relpath(name, path).encode())
         with open(name, "rb") as file:
-            for block in iter(lambda: file.read(2**20), b""):
+            while block := file.read(2**20):
                 digest.update(block)
     return digest.hexdigest()[:16]
 
 
 def last_line(path: str) -> str:
-    """Returns the beginning of the last line of a text file that is neither blank nor of TensorFlow's log; empty if there is none."""
+    """Returns at most 160 letters of the last line of a text file that is neither blank nor TensorFlow's log; empty if there is none."""
     if not os.path.isfile(path):
         return ""
     with open(path, "rb") as file:
-        file.seek(max(0, os.path.getsize(path) - _TAIL_BYTES))
+        file.seek(max(0, os.path.getsize(path) - 4096))
         lines = [line for line in file.read().splitlines() if line.strip() and not LOG_LINE.match(line)]
-    return lines[-1].decode("utf-8", errors="replace").strip()[:_LINE_LENGTH] if lines else ""
+    return lines[-1].decode("utf-8", errors="replace").strip()[:160] if lines else ""
 
 
 def storable(array: npt.ArrayLike) -> np.ndarray:

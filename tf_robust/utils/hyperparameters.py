@@ -22,6 +22,8 @@ from tf_robust.utils.errors import unknown
 
 Kind = type | types.GenericAlias  # bool, int, float, str, or `tuple[kind, ...]`
 Value = bool | int | float | str | tuple
+_EXPECTED = {bool: "true or false", int: "an integer below 2^31 = 2147483648", float: "a finite number", str: "text"}
+_BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,13 +52,11 @@ class Parameter:
 
 
 def _parse_one(kind, value, name):
-    """A bool, integer, number or text."""
-    expected = {bool: "true or false", int: "an integer below 2^31 = 2147483648", float: "a finite number", str: "text"}[kind]
     try:
         if kind is str and isinstance(value, str):
             return value
-        if kind is bool and str(value).lower() in ("true", "false", "1", "0"):
-            return str(value).lower() in ("true", "1")
+        if kind is bool and str(value).lower() in _BOOLS:
+            return _BOOLS[str(value).lower()]
         if kind is int and not isinstance(value, bool) and int(value) == float(value) and abs(int(value)) < 2**31:
             return int(value)
         if kind is float and not isinstance(value, bool):
@@ -65,7 +65,7 @@ def _parse_one(kind, value, name):
                 return number
     except (TypeError, ValueError, ZeroDivisionError):
         pass
-    raise ValueError(f"Expected {name} as {expected}. Received: {value!r}")
+    raise ValueError(f"Expected {name} as {_EXPECTED[kind]}. Received: {value!r}")
 
 
 def text_of(value: object) -> str:
@@ -75,7 +75,7 @@ def text_of(value: object) -> str:
 
 def arguments_of(target: Callable, values: Mapping[str, typing.Any], prefix: str = "") -> dict[str, typing.Any]:
     """Returns the keyword arguments of a class or function that are among {prefix + name: value or text}, parsed."""
-    found = {name: parameter for name, parameter in parameters(target).items() if prefix + name in values}
+    found = {name: one for name, one in parameters(target).items() if prefix + name in values}
     return {name: dataclasses.replace(one, name=prefix + name).parse(values[prefix + name]) for name, one in found.items()}
 
 
@@ -94,40 +94,27 @@ def parameters(target: Callable) -> dict[str, Parameter]:
 
     Hyperparameters are the keyword arguments with an annotation and a default.
     """
-    result: dict[str, Parameter] = {}
-    for source in _sources(target):
-        texts = _argument_texts(source)
-        for name, argument in inspect.signature(source.__init__ if inspect.isclass(source) else source).parameters.items():
-            if argument.default is inspect.Parameter.empty or argument.annotation is inspect.Parameter.empty:
-                continue
+    texts, result = _texts(target), {}
+    for name, argument in _arguments(target).items():
+        if argument.empty not in (argument.default, argument.annotation):
             kind, choices = argument.annotation, ()
             if typing.get_origin(kind) is typing.Literal:
                 kind, choices = str, typing.get_args(kind)
-            result.setdefault(name, Parameter(name, kind, argument.default, texts.get(name, ""), choices))
+            result[name] = Parameter(name, kind, argument.default, texts.get(name, ""), choices)
     return result
 
 
 @functools.cache
 def signature(target: type) -> inspect.Signature:
     """Returns the signature of a class with the arguments that its `**kwargs` pass on to its bases."""
-    found: dict[str, inspect.Parameter] = {}
-    for source in _sources(target):
-        _, *arguments = inspect.signature(source.__init__).parameters.values()  # without self
-        inherited = bool(found)  # those without a default are set by a subclass
-        for argument in arguments:
-            if argument.kind is not argument.VAR_KEYWORD and not (inherited and argument.default is argument.empty):
-                found.setdefault(argument.name, argument)
-    return inspect.Signature(list(found.values()))
+    return inspect.Signature([*_arguments(target).values()])
 
 
 def documentation(target: type) -> str:
     """Returns the docstring of a class (Google style), with the arguments of its bases."""
-    text = inspect.cleandoc(target.__doc__ or "")
-    before, _, own = text.partition("\nArgs:\n")
+    before, _, own = inspect.cleandoc(target.__doc__ or "").partition("\nArgs:\n")
     sections = re.split(r"\n(?=\S)", own, maxsplit=1)[1:]  # those after Args
-    texts: dict[str, str] = {}
-    for source in _sources(target):
-        texts = {**_argument_texts(source), **texts}
+    texts = _texts(target)
     lines = [
         textwrap.fill(f"{name}: {texts[name]}", 120, initial_indent="    ", subsequent_indent="        ")
         for name in signature(target).parameters
@@ -137,9 +124,9 @@ def documentation(target: type) -> str:
 
 
 def _sources(target):
-    """Returns the functions or classes that define the arguments of a function or class: of a class its bases, too.
+    """The functions or classes that define the arguments of a function or class: of a class its bases, too.
 
-    The `**kwargs` of a class are those of the class `kwargs_of`, one of its bases; by default of the next one.
+    The `**kwargs` of a class are passed to `kwargs_of`, one of its bases; by default to the next one.
     """
     if not inspect.isclass(target):
         return [target]
@@ -154,7 +141,21 @@ def _sources(target):
     return sources
 
 
-def _argument_texts(source: Callable) -> dict[str, str]:
-    """Returns {argument: its text in the docstring}, each on one line."""
-    arguments = docstring_parser.parse(source.__doc__ or "", docstring_parser.DocstringStyle.GOOGLE).params
-    return {argument.arg_name: " ".join((argument.description or "").split()) for argument in arguments}
+def _arguments(target):
+    """{name: argument}; a base's arguments without a default are set by a subclass."""
+    found: dict[str, inspect.Parameter] = {}
+    for source in _sources(target):
+        inherited = bool(found)
+        for name, argument in inspect.signature(source.__init__ if inspect.isclass(source) else source).parameters.items():
+            if name != "self" and argument.kind is not argument.VAR_KEYWORD and not (inherited and argument.default is argument.empty):
+                found.setdefault(name, argument)
+    return found
+
+
+def _texts(target):
+    """{argument: its text in the docstring, on one line}."""
+    texts: dict[str, str] = {}
+    for source in _sources(target):
+        arguments = docstring_parser.parse(source.__doc__ or "", docstring_parser.DocstringStyle.GOOGLE).params
+        texts = {**{one.arg_name: " ".join((one.description or "").split()) for one in arguments}, **texts}
+    return texts

@@ -1,6 +1,7 @@
 """Imports at the time of use: functions by name, for tables that are read without TensorFlow, and optional packages."""
 
 import importlib
+import pkgutil
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -9,17 +10,10 @@ from typing import Any
 def lazy(name: str) -> Callable[..., Any]:
     """Returns a function that imports `package.module:function` at each call, and calls it.
 
-    Example:
-
     >>> lazy("math:sqrt")(9.0)
     3.0
     """
-    module, _, function = name.partition(":")
-
-    def call(*args, **kwargs):
-        return getattr(importlib.import_module(module), function)(*args, **kwargs)
-
-    return call
+    return lambda *args, **kwargs: pkgutil.resolve_name(name)(*args, **kwargs)
 
 
 def import_extra(module: str, extra: str) -> ModuleType:

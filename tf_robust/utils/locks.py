@@ -27,20 +27,18 @@ def file_lock(path: str, *, wait: bool = True, remove: bool = False) -> Iterator
     """
     # an existence lock, filelock's fallback, would outlive a process that is killed
     lock = filelock.FileLock(path, blocking=wait, fallback_to_soft=False)
-    try:
-        for attempt in range(_ATTEMPTS):
-            try:
-                lock.acquire()  # creates the folder too
+    for attempt in range(_ATTEMPTS):
+        try:
+            lock.acquire()  # creates the folder too
+            break
+        except filelock.Timeout as error:
+            raise WorkdirLocked(f"Another process holds {path}") from error
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                _warn(os.path.dirname(path), error.strerror)
                 break
-            except OSError as error:
-                if error.errno not in _REMOVED or attempt == _ATTEMPTS - 1:
-                    raise
-    except filelock.Timeout as error:
-        raise WorkdirLocked(f"Another process holds {path}") from error
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-        _warn(os.path.dirname(path), error.strerror)
+            if error.errno not in _REMOVED or attempt == _ATTEMPTS - 1:
+                raise
     try:
         yield
     finally:

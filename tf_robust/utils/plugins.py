@@ -11,8 +11,8 @@ named: dict[str, None] = {}  # modules that were named, in their order
 
 def load(modules: Iterable[str]) -> None:
     """Imports modules by name, once; raises ValueError for one that cannot be imported."""
-    for name in modules:
-        if name and name not in named:
+    for name in filter(None, modules):
+        if name not in named:
             _import(name)
             named[name] = None
 
@@ -29,6 +29,5 @@ def _import(name):
     try:
         importlib.import_module(name)
     except ImportError as error:
-        raise ValueError(
-            f"Expected --plugin=MODULE that can be imported. Received: {name} ({error}). Try: its folder in PYTHONPATH"
-        ) from error
+        received = f"{name} ({error}). Try: its folder in PYTHONPATH"
+        raise ValueError(f"Expected --plugin=MODULE that can be imported. Received: {received}") from error

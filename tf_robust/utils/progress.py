@@ -30,28 +30,25 @@ class Progress:
         self._done, self._start, self._printed = 0, time.monotonic(), -float("inf")
 
     def step(self, count: int, description: str) -> None:
-        """Counts further steps; the description is that of the latest one."""
+        """Counts further steps; `description` belongs to the latest one."""
         self._done += count
         now, last = time.monotonic(), self.total is not None and self._done >= self.total
-        if last or now - self._printed >= _INTERVALS[self.terminal]:
-            self._printed = now
-            line = self._line(now - self._start, description)
-            text = f"\r{line:<{_WIDTH}}" + "\n" * (last and self.leave) if self.terminal else f"{line}\n"
-            print(text, end="", file=self.stream, flush=True)
+        if not last and now - self._printed < _INTERVALS[self.terminal]:
+            return
+        self._printed, seconds = now, max(now - self._start, 1e-6)
+        rate = f"{self._done / seconds:,.0f} {self.unit}/s"
+        if self.total is None:
+            line = f"  {self._done} {self.unit}  {description}  {rate}"
+        else:
+            left = f"took {duration(seconds)}" if last else f"{duration((self.total - self._done) * seconds / max(self._done, 1))} left"
+            line = f"  {100 * self._done // max(self.total, 1):3d} %  {description}  {rate}  {left}"
+        text = f"\r{line:<{_WIDTH}}" + "\n" * (last and self.leave) if self.terminal else f"{line}\n"
+        print(text, end="", file=self.stream, flush=True)
 
     def clear(self) -> None:
         """Removes the line from a terminal."""
         if self.terminal:
             print(f"\r{'':<{_WIDTH}}\r", end="", file=self.stream, flush=True)
-
-    def _line(self, seconds: float, description: str) -> str:
-        rate = self._done / max(seconds, 1e-6)
-        if self.total is None:
-            return f"  {self._done} {self.unit}  {description}  {rate:,.0f} {self.unit}/s"
-        percent = 100 * self._done // max(self.total, 1)
-        rest = (self.total - self._done) / max(rate, 1e-6)
-        ending = f"{duration(rest)} left" if self._done < self.total else f"took {duration(seconds)}"
-        return f"  {percent:3d} %  {description}  {rate:,.0f} {self.unit}/s  {ending}"
 
 
 def at_intervals(log: Callable[[str], object], seconds: float, always: tuple[str, ...] = ()) -> Callable[[str], None]:
@@ -60,10 +57,9 @@ def at_intervals(log: Callable[[str], object], seconds: float, always: tuple[str
 
     def log_line(line: str) -> None:
         nonlocal last
-        if line.startswith(always):
-            log(line)
-        elif time.monotonic() - last >= seconds:
-            last = time.monotonic()
+        important = line.startswith(always)
+        if important or time.monotonic() - last >= seconds:
+            last = last if important else time.monotonic()
             log(line)
 
     return log_line

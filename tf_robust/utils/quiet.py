@@ -26,11 +26,8 @@ def importing(arguments: Sequence[str]) -> Iterator[None]:
     Nothing is suppressed if the arguments of the command line have `--verbosity` of 0 or more, or if the environment sets
     `TF_CPP_MIN_LOG_LEVEL` to less than 2.
     """
-    if _VERBOSE.search(" ".join(arguments)) or os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3") in ("0", "1"):
-        yield
-        return
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if "tensorflow" in sys.modules:
+    verbose = _VERBOSE.search(" ".join(arguments)) or os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") in ("0", "1")
+    if verbose or "tensorflow" in sys.modules:
         yield
         return
     with tempfile.TemporaryFile() as captured:

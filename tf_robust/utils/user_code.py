@@ -1,4 +1,4 @@
-"""Digests of code outside this package: results of an earlier version of it are not those of the present one."""
+"""Digests of code outside this package: results of an earlier version of it are outdated."""
 
 import functools
 import hashlib
@@ -8,13 +8,11 @@ import os
 import types
 from collections.abc import Iterator
 
-_PACKAGE = __name__.partition(".")[0]
-
 
 def digest(*objects: object) -> str | None:
     """Returns 16 hexadecimal digits of the SHA-256 of the code of functions and classes that are not of this package; None: all are.
 
-    It is that of the files in which they are defined, or of their byte code where there is no file, as in a notebook.
+    It covers the files in which they are defined, or their byte code where there is no file, as in a notebook.
     """
     parts = [part for one in objects for part in _parts(one)]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16] if parts else None
@@ -53,12 +51,12 @@ def _parts(one) -> Iterator[bytes]:
 
 
 def _in_package(one):
-    return (getattr(one, "__module__", None) or "").partition(".")[0] == _PACKAGE
+    return (getattr(one, "__module__", None) or "").partition(".")[0] == __package__.partition(".")[0]
 
 
 def _byte_code(code: types.CodeType) -> Iterator[bytes]:
+    inner = [value for value in code.co_consts if isinstance(value, types.CodeType)]
     yield code.co_code
-    yield repr((code.co_names, [value for value in code.co_consts if not isinstance(value, types.CodeType)])).encode()
-    for value in code.co_consts:
-        if isinstance(value, types.CodeType):
-            yield from _byte_code(value)
+    yield repr((code.co_names, [value for value in code.co_consts if value not in inner])).encode()
+    for value in inner:
+        yield from _byte_code(value)
