@@ -77,24 +77,15 @@ def training_batches(
 
     if not servers:
         return to_batches(examples)
-    shards = [to_batches(examples.shard(len(servers), number)) for number in range(len(servers))]
-    parts = [
-        shard.apply(service.distribute("parallel_epochs", f"grpc://{server}", compression=None)).prefetch(2)
-        for server, shard in zip(servers, shards, strict=True)
-    ]
+    parts = []
+    for number, server in enumerate(servers):
+        shard = to_batches(examples.shard(len(servers), number))
+        parts.append(shard.apply(service.distribute("parallel_epochs", f"grpc://{server}", compression=None)).prefetch(2))
     in_turn = tf.data.Dataset.range(len(parts)).repeat()
     return tf.data.Dataset.choose_from_datasets(parts, in_turn, stop_on_empty_dataset=True).with_options(_training_options())
 
 
-def first_batch(
-    source: Source,
-    batch_size: int,
-    *,
-    seed: int,
-    step: int = 0,
-    augmentations: Sequence[Augmentation] = (),
-    views: Sequence[Augmentation] = (clean,),
-) -> Batch:
+def first_batch(source: Source, batch_size: int, *, seed: int, step: int = 0, augmentations=(), views=(clean,)) -> Batch:
     """Returns the first of `training_batches` without building their graph; values may differ in the last digit. Arguments as there."""
     examples, to_batch = _steps(source, batch_size, seed, step, augmentations, views)
     with tf.device("CPU"):  # as in a Dataset
@@ -102,7 +93,7 @@ def first_batch(
 
 
 def _steps(source, batch_size, seed, step, augmentations, views):
-    """The examples of each step, a Dataset of (step, examples), and the function that makes a `Batch` of them."""
+    """Returns the examples of each step, a Dataset of (step, examples), and the function that makes a `Batch` of them."""
     first, skipped = divmod(step, steps_per_epoch(source, batch_size))
     windows = min_crop_areas(views) if source.cuts_windows else ()
     if windows:  # cropped from the full image in its original resolution
@@ -114,15 +105,16 @@ def _steps(source, batch_size, seed, step, augmentations, views):
 
     def to_batch(step, example):
         images, labels, positions = example
-        shape = [batch_size, *source.image_shape]
-        inputs = [image_ops.to_float(part) for part in (tf.unstack(images, len(windows), axis=1) if windows else [images])]
+        shape, key = [batch_size, *source.image_shape], tf.stack([tf.constant(seed, tf.int64), step])
 
         def apply(function, part, purpose):
-            return tf.ensure_shape(function(part, philox.fold(tf.stack([tf.constant(seed, tf.int64), step]), purpose)), shape)
+            return tf.ensure_shape(function(part, philox.fold(key, purpose)), shape)
 
+        inputs = [image_ops.to_float(part) for part in (tf.unstack(images, len(windows), axis=1) if windows else [images])]
         for position, augment in enumerate(augmentations):
             inputs = [apply(augment, part, FIRST_AUGMENTATION + position) for part in inputs]
-        outputs = tuple(apply(view, inputs[position if windows else 0], FIRST_VIEW + position) for position, view in enumerate(views))
+        inputs = inputs if windows else inputs * len(views)
+        outputs = tuple(apply(view, part, FIRST_VIEW + position) for position, (view, part) in enumerate(zip(views, inputs)))
         return Batch(outputs, labels, tf.fill([batch_size], step), positions)
 
     examples = tf.data.Dataset.range(first, tf.int64.max).flat_map(read_epoch).enumerate(start=step).with_options(_training_options())
@@ -131,13 +123,8 @@ def _steps(source, batch_size, seed, step, augmentations, views):
 
 def steps_per_epoch(source: Source, batch_size: int) -> int:
     """Returns the number of full batches in an epoch; raises ValueError if the batch is empty or larger than the data."""
-    if batch_size < 1:
-        raise ValueError(f"Expected batch_size >= 1. Received: {batch_size}")
-    if batch_size > len(source):
-        raise ValueError(
-            f"Expected a batch no larger than the data ({len(source)} examples of {source.name}, "
-            f"{source.split}). Received: batch_size={batch_size}"
-        )
+    if not 1 <= batch_size <= len(source):
+        raise ValueError(f"Expected batch_size in 1..{len(source)}, the size of {source.name} ({source.split}). Received: {batch_size}")
     return len(source) // batch_size
 
 
