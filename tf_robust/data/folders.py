@@ -42,10 +42,6 @@ class FileSource(Source):
     paths: tuple[str, ...] = ()
     labels: tuple[int, ...] = ()
 
-    @property
-    def cuts_windows(self) -> bool:
-        return self.fit is not None
-
     def ordered(self, batch_size: int) -> tf.data.Dataset:
         return self._examples(tf.range(self.size), self._fitted).map(lambda image, label, _: (image, label)).batch(batch_size)
 
@@ -116,7 +112,7 @@ def open_folder(name: str, split: str, options: ReadOptions) -> Source:
 
     If DIR has train/ (and test/, perhaps validation/ or val/), those are the splits, and train/ names the classes; without
     validation/ a fraction of train/ is used. With test/ alone, test/ names the classes. With neither, all images of DIR are read.
-    An empty subfolder is a class without images: without it, the classes after it would have other numbers. Without `options.file_size`,
+    An empty subfolder is a class without images: without it, the classes after it would have other numbers. Without `options.size`,
     the images have the size of the training files if they all have one, else 224x224.
     """
     root = path_of(name)
@@ -131,7 +127,7 @@ def open_folder(name: str, split: str, options: ReadOptions) -> Source:
     classes = [*_class_folders(first)]
     files = _files(split, base, classes)
     usual = None
-    if not options.file_size and base != first:
+    if not options.size and base != first:
         usual = common_size([path for path, _ in _files("train", first, classes)]) or USUAL_SIZE
     source = _file_source(name, split, tuple(classes), files, options, usual)
     return without_validation(source, split, options.validation_fraction) if divided else source
@@ -140,7 +136,7 @@ def open_folder(name: str, split: str, options: ReadOptions) -> Source:
 def open_csv(name: str, split: str, options: ReadOptions) -> FileSource:
     """Opens all images of `csv:FILE`. Relative paths start from the folder of FILE.
 
-    Without `options.file_size`, the images have the size of the files if they all have one, else 224x224.
+    Without `options.size`, the images have the size of the files if they all have one, else 224x224.
     """
     path = path_of(name)
     try:
@@ -168,10 +164,10 @@ def open_csv(name: str, split: str, options: ReadOptions) -> FileSource:
 
 
 def _file_source(name, split, class_names, files, options, usual=None):
-    """Returns the source of files [(path, label), ...]. usual: (height, width) without `options.file_size`; None: their own, if equal."""
+    """Returns the source of files [(path, label), ...]. usual: (height, width) without `options.size`; None: their own, if equal."""
     paths, labels = zip(*files)
     own = common_size(paths)
-    height, width = options.file_size or usual or own or USUAL_SIZE
+    height, width = options.size or usual or own or USUAL_SIZE
     fit = None if own == (height, width) else Fit(height, width, options.image_fit, varying=own is None)
     return FileSource(name, split, class_names, (height, width, 3), len(files), paths, labels, fit=fit)
 

@@ -28,7 +28,7 @@ def splits(name: str) -> tuple[str, ...]:
 def open_hf(name: str, split: str, options: ReadOptions) -> ArraySource:
     """Reads one split of `hf:NAME_OR_DIR`, or `options.examples` of it; split `all`: the only one.
 
-    Without `options.file_size`, the images have the size of the training images if they all have one, else 224x224.
+    Without `options.size`, the images have the size of the training images if they all have one, else 224x224.
     """
     loaded = _load(name)
     divided = split in ("train", "validation") and "validation" not in splits(name)
@@ -43,7 +43,7 @@ def open_hf(name: str, split: str, options: ReadOptions) -> ArraySource:
     kept = whole[np.sort(stratified_order(labels[whole])[: options.examples])] if options.examples else whole
     found = {one: _sizes_and_channels(loaded[one], image_column, f"{name} ({one})") for one in {own, first}}
     (own_sizes, _), (usual_sizes, channels) = found[own], found[first]
-    height, width = options.file_size or (next(iter(usual_sizes)) if len(usual_sizes) == 1 else USUAL_SIZE)
+    height, width = options.size or (next(iter(usual_sizes)) if len(usual_sizes) == 1 else USUAL_SIZE)
     change = None if own_sizes == {(height, width)} else Fit(height, width, options.image_fit, varying=len(own_sizes) > 1)
 
     def read(positions):

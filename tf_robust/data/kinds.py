@@ -35,25 +35,19 @@ _FILE = "tfds_names.json"  # {"version": of TFDS, "names": [...]}, written by `p
 
 @dataclasses.dataclass(frozen=True)
 class ReadOptions:
-    """How images are read: arguments of `data.open_source`. `size` is (height, width), or () for `image_size` = 0.
+    """How images are read: arguments of `data.open_source`, of which `examples` is 0 unless a kind may read only these many.
 
-    `examples` is 0 unless a kind may read only these many; the rest is done for all kinds.
+    size: (height, width) of images from files of any size; (): their own.
     """
 
     data_dir: str | None = None
     size: tuple[int, ...] = ()
-    default_size: tuple[int, ...] = ()
     image_fit: str = "crop"
     validation_fraction: float = 0.0
     examples: int = 0
     download: bool = False
     data_range: str = ""
     num_classes: int = 0
-
-    @property
-    def file_size(self) -> tuple[int, ...]:
-        """(height, width) of images from files of any size; (): their own."""
-        return self.size or self.default_size
 
 
 @dataclasses.dataclass(frozen=True)

@@ -56,7 +56,7 @@ def training_batches(
     """Returns the training batches from a global step on, epoch after epoch, as a pure function of the arguments.
 
     Args:
-        source: a `Source`.
+        source: the training set.
         batch_size: examples per step, over all replicas.
         seed: of the run.
         step: the first global step.
@@ -65,12 +65,9 @@ def training_batches(
         servers: addresses of processes that prepare the batches (`data.pipeline.Server`); empty: this process.
 
     Returns:
-        infinite Dataset of `Batch`
-
-    Raises:
-        ValueError: the batch is empty or larger than the data.
+        infinite Dataset of `Batch`; ValueError: the batch is empty or larger than the data
     """
-    examples, to_batch = _steps(source, batch_size, seed, step, augmentations, views)
+    examples, to_batch = _steps(source, batch_size, seed=seed, step=step, augmentations=augmentations, views=views)
 
     def to_batches(examples):
         return examples.map(to_batch, num_parallel_calls=PARALLEL_CALLS, deterministic=True).prefetch(4)
@@ -85,14 +82,14 @@ def training_batches(
     return tf.data.Dataset.choose_from_datasets(parts, in_turn, stop_on_empty_dataset=True).with_options(_training_options())
 
 
-def first_batch(source: Source, batch_size: int, *, seed: int, step: int = 0, augmentations=(), views=(clean,)) -> Batch:
-    """Returns the first of `training_batches` without building their graph; values may differ in the last digit. Arguments as there."""
-    examples, to_batch = _steps(source, batch_size, seed, step, augmentations, views)
+def first_batch(source: Source, batch_size: int, **options: typing.Any) -> Batch:
+    """Returns the first of `training_batches` without building their graph; values may differ in the last digit. Options as there."""
+    examples, to_batch = _steps(source, batch_size, **options)
     with tf.device("CPU"):  # as in a Dataset
         return to_batch(*next(iter(examples)))
 
 
-def _steps(source, batch_size, seed, step, augmentations, views):
+def _steps(source, batch_size, *, seed, step=0, augmentations=(), views=(clean,)):
     """Returns the examples of each step, a Dataset of (step, examples), and the function that makes a `Batch` of them."""
     first, skipped = divmod(step, steps_per_epoch(source, batch_size))
     windows = min_crop_areas(views) if source.cuts_windows else ()
@@ -187,9 +184,8 @@ def views(
 
 def views_of(images: tf.Tensor, functions: Sequence[Augmentation], seed: tf.Tensor) -> tuple[tf.Tensor, ...]:
     """Returns the views of images, float32 [N, H, W, C] in [0, 1]. functions: one for each view; seed: int64 [2], of the step."""
-    return tuple(
-        tf.ensure_shape(view(images, philox.fold(seed, FIRST_VIEW + number)), images.shape) for number, view in enumerate(functions)
-    )
+    seeds = [philox.fold(seed, FIRST_VIEW + number) for number in range(len(functions))]
+    return tuple(tf.ensure_shape(view(images, key), images.shape) for view, key in zip(functions, seeds))
 
 
 def view_functions(views: Sequence[str | Augmentation]) -> list[Augmentation]:

@@ -164,7 +164,7 @@ class Source:
     @property
     def cuts_windows(self) -> bool:
         """Whether `epoch` can crop the windows of views from images in their original size."""
-        return False
+        return self.fit is not None and not self.in_memory
 
     @property
     def varying_size(self) -> bool:

@@ -67,7 +67,7 @@ def open_source(
         raise unknown("image_fit", image_fit, FITS)
     three_parts = not divided and split != WHOLE
     few = 0 if three_parts else examples
-    options = ReadOptions(data_dir, size, tuple(default_size), image_fit, validation_fraction, few, download, data_range, num_classes)
+    options = ReadOptions(data_dir, size or tuple(default_size), image_fit, validation_fraction, few, download, data_range, num_classes)
     source = kind.open(name, split if divided else WHOLE, options).resized(size, image_fit)
     if three_parts:
         source = split_train_val_test(source, split, held_out_fraction(name, validation_fraction))

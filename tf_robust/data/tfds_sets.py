@@ -77,10 +77,6 @@ class RecordSource(RecordFiles):
     themselves (tf.data's own shuffle buffer also depends on the global seed). Batches skipped on resuming are not decoded.
     """
 
-    @property
-    def cuts_windows(self) -> bool:
-        return self.fit is not None
-
     def _records(self):
         """Returns a Dataset of (position, record) of the examples; a part is a range."""
         first = 0 if self.kept is None else int(self.kept[0])
@@ -210,7 +206,7 @@ def open_tfds(name: str, split: str, options: ReadOptions) -> Source:
         )
     fit, shape = None, info.features["image"].shape
     if None in shape:
-        height, width = options.file_size or USUAL_SIZE
+        height, width = options.size or USUAL_SIZE
         fit, shape = Fit(height, width, options.image_fit, varying=True), (height, width, shape[-1])
     count = info.splits[tfds_split].num_examples
     return RecordSource(name, split, class_names, shape, count, builder, tfds_split, fit=fit, label_set=label_set)
