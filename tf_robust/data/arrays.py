@@ -55,7 +55,16 @@ def from_arrays(
     """
     if isinstance(images, list | tuple) and len(sizes := sorted({np.shape(image) for image in images})) > 1:
         raise ValueError(f"Expected images of one size in {name}. Received: {sizes[0]} and {sizes[1]}. Try: resize them, or folder:DIR")
-    pixels = _channels_last(np.asarray(images), name)
+    pixels = np.asarray(images)
+    if pixels.ndim == 3:
+        pixels = pixels[..., None]
+    if pixels.ndim == 4 and pixels.shape[3] not in _CHANNELS and pixels.shape[1] in _CHANNELS:
+        pixels = np.moveaxis(pixels, 1, 3)
+    if pixels.ndim != 4 or pixels.shape[3] not in _CHANNELS or 0 in pixels.shape or pixels.dtype.kind not in "biuf":
+        raise ValueError(
+            f"Expected images [N, H, W, C], [N, C, H, W] or [N, H, W], with 1 or 3 channels, in {name}. "
+            f"Received: {pixels.dtype} {pixels.shape}"
+        )
     if pixels.dtype == np.uint8 and data_range in ("", "0,255"):
         _check_scale(pixels, data_range, name)
         pixels = np.ascontiguousarray(pixels)
@@ -155,7 +164,11 @@ def class_indices(
         else:
             texts = [normalize_name(one.decode("utf-8", "backslashreplace") if isinstance(one, bytes) else str(one)) for one in values]
             if class_names or not all(re.fullmatch(r"\d+(\.0+)?", text) for text in texts):
-                return _positions(texts, tuple(map(normalize_name, class_names)) or tuple(sorted(set(texts))), where)
+                names = tuple(map(normalize_name, class_names)) or tuple(sorted(set(texts)))
+                if unknown := sorted(set(texts) - set(names)):
+                    raise ValueError(f"Expected labels in {where} of the classes {', '.join(names)}. Received: {unknown[0]!r}")
+                positions = {name: position for position, name in enumerate(names)}
+                return np.array([positions[text] for text in texts], np.int64), names
             values = np.array([text.partition(".")[0] for text in texts], np.int64)  # 3.0: of columns with missing numbers
     if values.ndim == 2 and values.dtype.kind in "biuf":
         if not (((values == 0) | (values == 1)).all() and (values.sum(axis=1) == 1).all()):
@@ -172,13 +185,6 @@ def class_indices(
     names = tuple(class_names) or tuple(map(str, range(num_classes or indices.max(initial=-1) + 1)))
     check_labels(indices, len(names), where)
     return indices, names
-
-
-def _positions(texts, names, where):
-    if unknown := sorted(set(texts) - set(names)):
-        raise ValueError(f"Expected labels in {where} of the classes {', '.join(names)}. Received: {unknown[0]!r}")
-    positions = {name: position for position, name in enumerate(names)}
-    return np.array([positions[text] for text in texts], np.int64), names
 
 
 def _image_and_label(element, where):
@@ -204,20 +210,6 @@ def _is_ambiguous(image, labels):
     """Returns whether [3, H, W] may be an image with a one-hot label or three gray images with their labels."""
     sizes = image.ndim == 3 and image.shape[0] == 3 and image.shape[2] not in _CHANNELS and labels.shape == (3,)
     return sizes and labels.dtype.kind in "biuf" and sorted(labels.tolist()) == [0, 0, 1]
-
-
-def _channels_last(images, where):
-    """Returns images of any layout as [N, H, W, C]."""
-    if images.ndim == 3:
-        images = images[..., None]
-    if images.ndim == 4 and images.shape[3] not in _CHANNELS and images.shape[1] in _CHANNELS:
-        images = np.moveaxis(images, 1, 3)
-    if images.ndim != 4 or images.shape[3] not in _CHANNELS or 0 in images.shape or images.dtype.kind not in "biuf":
-        raise ValueError(
-            f"Expected images [N, H, W, C], [N, C, H, W] or [N, H, W], with 1 or 3 channels, in {where}. "
-            f"Received: {images.dtype} {images.shape}"
-        )
-    return images
 
 
 def unit_images(images: np.ndarray, data_range: str, where: str) -> np.ndarray:

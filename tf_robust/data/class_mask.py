@@ -103,7 +103,15 @@ def read_label_map(path: str) -> dict[str, int]:
     try:
         with open(path, encoding="utf-8-sig") as file:
             text = file.read()
-        pairs = json.loads(text, object_pairs_hook=list) if text.lstrip().startswith("{") else [*_pairs_of_lines(text)]
+        is_json = text.lstrip().startswith("{")
+        pairs = json.loads(text, object_pairs_hook=list) if is_json else []
+        for number, line in enumerate([] if is_json else map(str.strip, text.splitlines()), 1):
+            fields = line.rsplit(None, 1)
+            if not fields or line.startswith("#"):
+                continue
+            if len(fields) != 2 or not fields[1].isdecimal():
+                raise ValueError(f"line {number} is {line!r}")
+            pairs.append((fields[0], int(fields[1])))
         for name, column in pairs:
             if type(column) is not int or column < 0:
                 raise ValueError(f"{name!r} has the column {column!r}, not an integer >= 0")
@@ -116,16 +124,6 @@ def read_label_map(path: str) -> dict[str, int]:
         if duplicates := [str(value) for value, count in collections.Counter(values).items() if count > 1]:
             raise ValueError(f"Expected each {kind} once in {path}. Received: duplicates {list_some(duplicates)}")
     return dict(pairs)
-
-
-def _pairs_of_lines(text):
-    for number, line in enumerate(map(str.strip, text.splitlines()), 1):
-        fields = line.rsplit(None, 1)
-        if not fields or line.startswith("#"):
-            continue
-        if len(fields) != 2 or not fields[1].isdecimal():
-            raise ValueError(f"line {number} is {line!r}")
-        yield fields[0], int(fields[1])
 
 
 def relabel(source: Source, label_map: Mapping[str, int], outputs: int | None = None) -> Source:

@@ -150,7 +150,10 @@ def open_csv(name: str, split: str, options: ReadOptions) -> FileSource:
     for column in table.columns.drop("path"):
         table[column] = table[column].str.normalize("NFC")
     table["label"] = table["label"].str.strip()
-    paths = [_existing(os.path.join(os.path.dirname(path), os.path.expanduser(file))) for file in table["path"]]
+    paths = []
+    for file in table["path"]:  # macOS and other systems write composed (NFC) or decomposed (NFD) letters
+        file = os.path.join(os.path.dirname(path), os.path.expanduser(file))
+        paths.append(next(filter(os.path.isfile, (file, *(unicodedata.normalize(form, file) for form in ("NFC", "NFD")))), file))
     for line, (file, label) in enumerate(zip(paths, table["label"]), start=2):
         if not label:
             raise ValueError(f"Expected a label in every line of {path}. Received: none in line {line}")
@@ -249,12 +252,6 @@ def unread_images(paths: Sequence[str]) -> list[str]:
             for parent, _, files in os.walk(os.path.join(folder, below)):
                 found += [os.path.join(parent, file) for file in sorted(files) if file.lower().endswith((*SUFFIXES, *_UNREAD))]
     return found
-
-
-def _existing(path):
-    """Returns a path as it is, or with composed (NFC) or decomposed (NFD) letters if only that exists: macOS and other systems differ."""
-    forms = (path, *(unicodedata.normalize(form, path) for form in ("NFC", "NFD")))
-    return next(filter(os.path.isfile, forms), path)
 
 
 def with_stylized(source: Source, directory: str) -> Source:

@@ -79,7 +79,7 @@ def training_batches(
         shard = to_batches(examples.shard(len(servers), number))
         parts.append(shard.apply(service.distribute("parallel_epochs", f"grpc://{server}", compression=None)).prefetch(2))
     in_turn = tf.data.Dataset.range(len(parts)).repeat()
-    return tf.data.Dataset.choose_from_datasets(parts, in_turn, stop_on_empty_dataset=True).with_options(_training_options())
+    return tf.data.Dataset.choose_from_datasets(parts, in_turn, stop_on_empty_dataset=True).with_options(_options(shard=False))
 
 
 def first_batch(source: Source, batch_size: int, **options: typing.Any) -> Batch:
@@ -114,7 +114,7 @@ def _steps(source, batch_size, *, seed, step=0, augmentations=(), views=(clean,)
         outputs = tuple(apply(view, part, FIRST_VIEW + position) for position, (view, part) in enumerate(zip(views, inputs)))
         return Batch(outputs, labels, tf.fill([batch_size], step), positions)
 
-    examples = tf.data.Dataset.range(first, tf.int64.max).flat_map(read_epoch).enumerate(start=step).with_options(_training_options())
+    examples = tf.data.Dataset.range(first, tf.int64.max).flat_map(read_epoch).enumerate(start=step).with_options(_options(shard=False))
     return examples, to_batch
 
 
@@ -127,19 +127,15 @@ def steps_per_epoch(source: Source, batch_size: int) -> int:
 
 def evaluation_batches(source: Source, batch_size: int = 256) -> tf.data.Dataset:
     """Returns a Dataset of (float32 [B, H, W, C] in [0, 1], int64 [B]) in the fixed order."""
-    return source.ordered(batch_size).map(lambda images, labels: (image_ops.to_float(images), labels)).prefetch(2).with_options(_untuned())
+    return source.ordered(batch_size).map(lambda images, labels: (image_ops.to_float(images), labels)).prefetch(2).with_options(_options())
 
 
-def _untuned():
-    """Disables tf.data's autotuning: parallelism is fixed, and the tuner can restrict a network to half of the cores."""
+def _options(shard=True):
+    """Returns options without tf.data's autotuning: parallelism is fixed, and the tuner can restrict a network to half of the cores."""
     options = tf.data.Options()
     options.autotune.enabled = False
-    return options
-
-
-def _training_options():
-    options = _untuned()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    if not shard:
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return options
 
 

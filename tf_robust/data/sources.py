@@ -128,28 +128,25 @@ def open_split(
         data_range=config.data_range,
         num_classes=num_classes,
     )
-    if images is None and os.path.isdir(config.data):
-        print_note(f"{config.data} is the data set of this name, not the folder. Try: data=folder:{config.data}")
-    if source.fit:
-        windows = source.varying_size and split == "train"
-        hint = "; in training, random windows of them are resized." if windows else ". image_size and image_fit change that."
-        print_note(f"images of {config.data} ({split}) are {source.fit}{_enlargement(source)}{hint}")
-    if images is None and kind_of(config.data).class_folders:
-        _note_missing_images(source, config.data)
+    _print_notes(source, config.data, images is None)
     if split == "train":
         source = labelled_fraction(source, config.label_fraction, seed)
     return map_labels(config, source, num_classes) if mapped else source
 
 
-def _enlargement(source):
-    """Returns `, enlarged by a factor of about 4.7 (median size 48x48)` for image files much smaller than the images of the model."""
-    size = folders.median_size(source.paths) if source.paths is not None else None
-    factor = max(source.fit.height / size[0], source.fit.width / size[1]) if size else 1.0
-    return f", enlarged by a factor of about {factor:.1f} (median size {size[0]}x{size[1]})" if factor >= 2 else ""
-
-
-def _note_missing_images(source, name):
-    """Prints which image files are not read, and which class folders have no images."""
+def _print_notes(source, name, named):
+    """Prints how images are resized and, of data given by name, which image files are not read and which classes have no images."""
+    if named and os.path.isdir(name):
+        print_note(f"{name} is the data set of this name, not the folder. Try: data=folder:{name}")
+    if source.fit:
+        size = folders.median_size(source.paths) if source.paths is not None else None
+        factor = max(source.fit.height / size[0], source.fit.width / size[1]) if size else 1.0
+        enlarged = f", enlarged by a factor of about {factor:.1f} (median size {size[0]}x{size[1]})" if factor >= 2 else ""
+        windows = source.varying_size and source.split == "train"
+        hint = "; in training, random windows of them are resized." if windows else ". image_size and image_fit change that."
+        print_note(f"images of {name} ({source.split}) are {source.fit}{enlarged}{hint}")
+    if not (named and kind_of(name).class_folders):
+        return
     if unread := folders.unread_images(source.paths or ()):
         example = path_text(unread[0])
         print_note(f"{len(unread)} images of {name} are not read, such as {example}. Try: PNG or JPEG files in the class folders.")
