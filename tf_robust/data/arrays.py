@@ -75,16 +75,12 @@ def from_arrays(
 
 
 def from_dataset(dataset: tf.data.Dataset, name: str = "dataset", limit: int = 0, **options: typing.Any) -> ArraySource:
-    """Returns a source of the examples of a Dataset, which is read once.
+    """Returns a source of the examples of a Dataset, which is read once. Options and errors as in `from_arrays`.
 
     Args:
         dataset: of (image, label), single examples or batches; elements may have the fields "image" and "label" instead.
         name: of the data set.
         limit: number of examples to read of an endless Dataset.
-        **options: as in `from_arrays`.
-
-    Raises:
-        ValueError: other elements, an endless Dataset without `limit`, no examples, or as in `from_arrays`.
     """
     endless = dataset.cardinality() == tf.data.INFINITE_CARDINALITY
     if endless and not limit:
@@ -215,9 +211,8 @@ def _is_ambiguous(image, labels):
 def unit_images(images: np.ndarray, data_range: str, where: str) -> np.ndarray:
     """Returns images [N, H, W, C], integers or floats on the scale `data_range` (as in `from_arrays`), as float32 in [0, 1].
 
-    Raises:
-        ValueError: not finite, values outside `data_range`, or values of a part of it so small that it is another scale: less than
-            1.5 / 255 of it, and of integers without a declared scale the lowest quarter. `where` names the images in the message.
+    Raises ValueError for values not finite, outside `data_range`, or in a part of it so small that it is another scale: less than
+    1.5 / 255 of it, and of integers without a declared scale the lowest quarter. `where` names the images in the message.
     """
     scale, offset = _check_scale(images, data_range, where)
     return np.clip((images.astype(np.float32) - offset) / scale, 0, 1)

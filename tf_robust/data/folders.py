@@ -61,9 +61,7 @@ class FileSource(Source):
         return self._examples(order, crop if windows or self.varying_size else self._fitted, windows).batch(batch_size, drop_remainder=True)
 
     def _examples(self, order, crop, windows=()):
-        """Returns a Dataset of (uint8 [H, W, C], label, number) of the files `order`, int [N].
-
-        crop: (image, position in order, number) -> image of the size.
+        """Returns a Dataset of (uint8 [H, W, C], label, number) of the files `order`, int [N]. crop: (image, position, number) -> image.
 
         TensorFlow does not report which file it could not decode. Undecodable files are therefore skipped and detected by their
         missing position: each example carries its position, and an end marker follows the last.
@@ -262,13 +260,8 @@ def with_stylized(source: Source, directory: str) -> Source:
     class folders are the class names; they contain any number of images of any name, none of them of an image that is held
     out, which cannot be checked. Images of another size are resized.
 
-    Args:
-        source: data in memory, or image files in class folders.
-        directory: of the stylized images, one folder per class: train/CLASS/NAME, else CLASS/NAME.
-
-    Raises:
-        FileNotFoundError: the directory, a class or an image is missing.
-        ValueError: a folder that is not a class; a file that is not an image; a data set that is read as a stream.
+    `directory` has one folder per class: train/CLASS/NAME, else CLASS/NAME. Raises FileNotFoundError if it, a class or an image is
+    missing, and ValueError for a folder that is not a class, a file that is not an image, or a data set that is read as a stream.
     """
     root = os.path.expanduser(directory)
     if not os.path.isdir(root):

@@ -1,4 +1,4 @@
-"""The kinds of data, `DATA_KINDS`: how the names of data sets begin, and how they are opened.
+"""The kinds of data, `DATA_KINDS`: how the names of data sets begin, and how they are opened. Without TensorFlow until then.
 
 A kind of your own is one entry. Its images are read as `mine:PATH` everywhere, and are divided in three if they have no splits:
 
@@ -7,9 +7,6 @@ A kind of your own is one entry. Its images are read as `mine:PATH` everywhere, 
         return tfr.data.from_arrays(images, labels, name, num_classes=options.num_classes)
 
     DATA_KINDS["mine"] = DataKind("mine:PATH", "images in my format", open_mine)
-    tfr.evaluate(model, data="mine:photos.bin")
-
-Importing this module does not import TensorFlow.
 """
 
 import dataclasses
@@ -186,14 +183,14 @@ def knows_all_data() -> bool:
 
 def data_of(name: str | os.PathLike) -> str:
     """Returns the name of a data set: folder:DIR, csv:FILE or npz:FILE of a path that exists, unless it is the name of a known set."""
-    path, known = os.fspath(name), isinstance(name, str) and name in data_names()
-    existing = os.path.expanduser(path)
-    if not known and os.path.isdir(existing):
-        return f"folder:{path.rstrip(os.sep) or path}"
-    if known or not os.path.isfile(existing):
+    path = os.fspath(name)
+    existing, suffix = os.path.expanduser(path), os.path.splitext(path)[1]
+    if isinstance(name, str) and name in data_names():
         return path
-    suffix = os.path.splitext(path)[1]
-    return next((f"{key}:{path}" for key, kind in DATA_KINDS.items() if suffix and kind.suffix == suffix), path)
+    if os.path.isdir(existing):
+        return f"folder:{path.rstrip(os.sep) or path}"
+    keys = [key for key, kind in DATA_KINDS.items() if suffix and kind.suffix == suffix and os.path.isfile(existing)]
+    return f"{keys[0]}:{path}" if keys else path
 
 
 def shift_data(name: str) -> str:
@@ -203,10 +200,9 @@ def shift_data(name: str) -> str:
 
 def shift_name(data: str) -> str:
     """Returns the name of a shifted data set in metrics: a TFDS name, or the last part of a path without its suffix."""
-    kind = kind_of(data)
-    if kind.has_path:
-        data = os.path.basename(os.path.normpath(data.partition(":")[2]))
-        data = os.path.splitext(data)[0] if kind.suffix else data
+    if kind_of(data).has_path:
+        file = os.path.basename(os.path.normpath(data.partition(":")[2]))
+        data = os.path.splitext(file)[0] if kind_of(data).suffix else file
     return re.sub(r"[^\w./-]+", "_", data)
 
 

@@ -34,8 +34,7 @@ class Fit:
 
     Attributes:
         height, width: of the result, in pixels.
-        how: `crop` covers the result and crops the center; `stretch` ignores the aspect ratio; `pad` fits the image inside, at the
-            center, on black.
+        how: `crop` covers the result and crops the center; `stretch` ignores the aspect ratio; `pad` puts the image on black.
         varying: the images have many sizes. `crop` then follows ImageNet's protocol: an image first covers 8/7 of the height and
             width, and training crops random windows instead.
     """
@@ -95,23 +94,18 @@ class Source:
         size: number of examples.
         kept: int [size], positions of the examples in the full set, for a subset; None: the full set.
         class_mask: the columns of the logits that compete, sorted; None: all.
-        label_columns: column of the model's output for each class of the data, where a label map or WordNet ids map them: labels are
-            these columns, of which a model may have more than `num_classes`; None: labels are not mapped.
+        label_columns: column of the model's output for each class, where labels are mapped to these columns; None: they are not.
         fit: how images of other sizes are resized to `image_shape`; None: they have that size and are unchanged.
         columns: {name: text [N] of each example of the full set}, further columns of a table of images; None: none.
         label_set: published set of classes of the labels, one of `configs.data.LABEL_SETS`; empty: not declared.
         balanced: whether an epoch draws every class equally often (`subsets.balanced`).
         superset: the source of which this is a subset, or a function that reads it; None: it is complete.
 
-    Class attributes, which callers check instead of the type:
-        in_memory: all images are held in memory, in `images`.
-        random_access: examples can be selected: `subset` works and `labels` are known. Otherwise the set is read as a stream.
-        sorted_by_class: the fixed order is class by class.
     """
 
-    in_memory: typing.ClassVar[bool] = False
-    random_access: typing.ClassVar[bool] = False
-    sorted_by_class: typing.ClassVar[bool] = False
+    in_memory: typing.ClassVar[bool] = False  # in `images`
+    random_access: typing.ClassVar[bool] = False  # `subset` works and `labels` are known; otherwise the set is read as a stream
+    sorted_by_class: typing.ClassVar[bool] = False  # the fixed order is class by class
 
     name: str
     split: str

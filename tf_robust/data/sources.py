@@ -106,8 +106,7 @@ def open_split(
     """Returns one split of the data of a run.
 
     Args:
-        config: names the data.
-        split: train, validation or test.
+        config, split: as in `open_source`.
         examples: number of examples of validation and test, stratified; 0: all. `config.train_examples` is the number for train.
         seed: selects the labeled fraction of train.
         model_size: (height, width) of the images that an evaluated model takes; empty: not known.
@@ -177,19 +176,12 @@ def map_labels(config: DataConfig, source: Source, num_classes: int = 0) -> Sour
 
 @dataclasses.dataclass(frozen=True)
 class Shift:
-    """A shifted data set and the columns of a classifier that its classes have.
+    """A shifted data set and the columns of a classifier that its classes have."""
 
-    Attributes:
-        name: in the names of metrics.
-        source: the images; its labels number its own classes.
-        columns: column of the classifier's output for each class of the source.
-        class_mask: the columns that compete; None: all.
-    """
-
-    name: str
-    source: Source
-    columns: tuple[int, ...]
-    class_mask: tuple[int, ...] | None
+    name: str  # in the names of metrics
+    source: Source  # the images; its labels number its own classes
+    columns: tuple[int, ...]  # of the classifier's output, for each class of the source
+    class_mask: tuple[int, ...] | None  # the columns that compete; None: all
 
     def card(self) -> dict:
         """Returns what metrics on this set depend on, for JSON."""
@@ -253,7 +245,7 @@ def matched(source: Source, original: Source, *, name: str, subset: int = 0, ima
         original: the images that the model is evaluated on; its classes are the columns of the model's output.
         name: of the shift, as `shift_name` returns it.
         subset: largest number of images, a fixed stratified subset; 0: all.
-        image_fit: how images of another size are resized, as in `open_source`.
+        image_fit: as in `open_source`.
         present: whether only the classes present in the original compete or, where it has all, those present in the shifted set.
     """
     source = with_size_of(source, original, image_fit)

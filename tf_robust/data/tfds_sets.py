@@ -27,10 +27,10 @@ DAMAGED = (json_format.Error, json.JSONDecodeError, UnicodeDecodeError, TypeErro
 
 @dataclasses.dataclass(frozen=True)
 class RecordFiles(Source):
-    """Record files of a TFDS set: a `tfds.core.DatasetBuilder`, and the name of the split in TFDS."""
+    """Record files of a TFDS set."""
 
-    builder: typing.Any
-    tfds_split: str
+    builder: typing.Any  # tfds.core.DatasetBuilder
+    tfds_split: str  # name of the split in TFDS
 
     @property
     def files(self) -> list[str]:
