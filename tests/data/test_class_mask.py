@@ -132,7 +132,7 @@ def test_labels_of_arrays_become_the_columns_of_a_model():
 
 
 def test_a_folder_without_an_entry_is_rejected(folders):
-    with pytest.raises(ValueError, match=r"name every class folder of folder:.* Missing: cat \(1 of 2\)"):
+    with pytest.raises(ValueError, match=r"name every class folder of folder:.* Missing: cat \(1\)"):
         relabel(folders, {"dog": 2})
 
 

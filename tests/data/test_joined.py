@@ -76,9 +76,3 @@ def test_windows_are_cropped_from_files_of_many_sizes(tmp_path):
 def test_the_mask_of_the_first_takes_in_the_classes_of_the_second(joined):
     masked = dataclasses.replace(joined.first, class_mask=(0, 1))
     assert JoinedSource.of(masked, joined.second, (2, 0)).class_mask == (0, 1, 2)
-
-
-def test_images_of_another_shape_are_refused(joined):
-    other = data.ArraySource.of("small", "train", np.zeros((2, 3, 3, 3), np.uint8), [0, 1], ["cat", "dog"])
-    with pytest.raises(ValueError, match=r"Expected images of day and small of one shape. Received: \(4, 4, 3\), \(3, 3, 3\)"):
-        JoinedSource.of(joined.first, other, (0, 1))

@@ -126,8 +126,8 @@ def test_evaluation_batches_hold_every_example_in_order(source):
 @pytest.mark.parametrize(
     "batch_size, message",
     [
-        (0, "Expected batch_size >= 1. Received: 0"),
-        (SIZE + 1, f"no larger than the data \\({SIZE} examples of synthetic, train\\). Received: batch_size={SIZE + 1}"),
+        (0, f"Expected batch_size in 1..{SIZE}, the size of synthetic .train.. Received: 0"),
+        (SIZE + 1, f"Expected batch_size in 1..{SIZE}, .* Received: {SIZE + 1}"),
     ],
 )
 def test_invalid_batch_sizes_are_rejected(source, batch_size, message):

@@ -49,7 +49,7 @@ def test_classes_correspond_by_name(source):
     for names, columns in ((["cat", "dog", "owl"], (0, 1, 2)), (["owl", "cat", "dog"], (2, 0, 1)), (["dog", "owl"], (1, 2))):
         shift = sources.matched(named(source(), names), original, name="s")
         assert shift.columns == columns and shift.class_mask is None  # all classes of the original compete
-    expected = r"Expected in shifted classes of original: cat, dog, owl \(3\). Received: 2 unknown: 'dogs', 'cow'. Did you mean 'dog'"
+    expected = r"Expected in shifted classes of original: cat, dog, owl \(3\). Received unknown: 'dogs', 'cow' \(2\). Did you mean 'dog'"
     with pytest.raises(ValueError, match=expected):
         sources.matched(named(source(), ["dogs", "cow", "cat"]), original, name="s")
 
@@ -66,7 +66,7 @@ def test_classes_correspond_by_number_where_one_has_no_names(source):
     numbers, names = named(source(), ["0", "1", "2"]), named(source(), ["owl", "cat", "dog"])
     for one, other in ((numbers, names), (names, numbers)):
         assert sources.matched(one, other, name="s").columns == (0, 1, 2)
-    with pytest.raises(ValueError, match="Received: 2 unknown: '0', '1'. Try: class folders of the same names"):
+    with pytest.raises(ValueError, match=r"Received unknown: '0', '1' \(2\). Try: class folders of the same names"):
         sources.matched(named(source(), ["0", "1"]), names, name="s")
 
 
@@ -80,7 +80,7 @@ def test_parts_of_imagenet_are_found_whatever_the_names_of_the_original(source):
     known = classes_of("imagenet_r")
     part = named(source(400), known["wnids"], "folder:renditions")
     others = named(source(), [f"n{number:08d}" for number in range(1000)])
-    with pytest.raises(ValueError, match="Received: 200 unknown"):  # not ImageNet's classes
+    with pytest.raises(ValueError, match=r"Received unknown: .*\(200\)"):  # not ImageNet's classes
         sources.matched(part, others, name="s")
     words = dataclasses.replace(named(source(), [f"word {number}" for number in range(1000)]), label_set="imagenet")
     shift = sources.matched(part, words, name="s")

@@ -268,7 +268,7 @@ def test_a_checkpoint_of_another_model_raises(network, tmp_path):
 
 
 def test_invalid_lengths_raise(network, source):
-    with pytest.raises(ValueError, match="batch no larger than the data"):
+    with pytest.raises(ValueError, match="Expected batch_size in 1.."):
         loop.fit(build(network()), source(), epochs=1, batch_size=49)
     with pytest.raises(ValueError, match="epochs and steps_per_execution >= 1"):
         loop.fit(build(network()), source(), epochs=0, batch_size=12)

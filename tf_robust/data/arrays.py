@@ -55,22 +55,32 @@ def from_arrays(
     """
     if isinstance(images, list | tuple) and len(sizes := sorted({np.shape(image) for image in images})) > 1:
         raise ValueError(f"Expected images of one size in {name}. Received: {sizes[0]} and {sizes[1]}. Try: resize them, or folder:DIR")
-    pixels = _levels(_channels_last(np.asarray(images), name), data_range, name)
+    pixels = np.asarray(images)
+    if pixels.ndim == 3:
+        pixels = pixels[..., None]
+    if pixels.ndim == 4 and pixels.shape[3] not in _CHANNELS and pixels.shape[1] in _CHANNELS:
+        pixels = np.moveaxis(pixels, 1, 3)
+    if pixels.ndim != 4 or pixels.shape[3] not in _CHANNELS or 0 in pixels.shape or pixels.dtype.kind not in "biuf":
+        raise ValueError(
+            f"Expected images [N, H, W, C], [N, C, H, W] or [N, H, W], with 1 or 3 channels, in {name}. "
+            f"Received: {pixels.dtype} {pixels.shape}"
+        )
+    if pixels.dtype == np.uint8 and data_range in ("", "0,255"):
+        _check_scale(pixels, data_range, name)
+        pixels = np.ascontiguousarray(pixels)
+    else:
+        pixels = np.round(255 * unit_images(pixels, data_range, name)).astype(np.uint8)
     indices, names = class_indices(labels, name, class_names, num_classes)
     return ArraySource.of(name, WHOLE, pixels, indices, names)
 
 
 def from_dataset(dataset: tf.data.Dataset, name: str = "dataset", limit: int = 0, **options: typing.Any) -> ArraySource:
-    """Returns a source of the examples of a Dataset, which is read once.
+    """Returns a source of the examples of a Dataset, which is read once. Options and errors as in `from_arrays`.
 
     Args:
         dataset: of (image, label), single examples or batches; elements may have the fields "image" and "label" instead.
         name: of the data set.
         limit: number of examples to read of an endless Dataset.
-        **options: as in `from_arrays`.
-
-    Raises:
-        ValueError: other elements, an endless Dataset without `limit`, no examples, or as in `from_arrays`.
     """
     endless = dataset.cardinality() == tf.data.INFINITE_CARDINALITY
     if endless and not limit:
@@ -80,16 +90,15 @@ def from_dataset(dataset: tf.data.Dataset, name: str = "dataset", limit: int = 0
     count = 0
     for element in dataset.as_numpy_iterator():
         image, label = _image_and_label(element, name)
-        if not images and _is_ambiguous(image, label):
+        if not images and _is_ambiguous(image, np.asarray(label)):
             raise ValueError(
                 f"Expected images [H, W, C] or batches [N, H, W, C] in {name}. Received: {image.shape} with labels {np.shape(label)}, "
                 "one image of 3 channels or 3 images. Try: tf.transpose or expand_dims in dataset.map"
             )
-        if not _is_batch(image, label):
-            image, label = image[None], np.asarray(label)[None]
-        images.append(image)
-        labels.append(np.asarray(label))
-        count += len(image)
+        batched = _is_batch(image, label)
+        images.append(image if batched else image[None])
+        labels.append(np.asarray(label) if batched else np.asarray(label)[None])
+        count += len(images[-1])
         if endless and count >= limit:
             break
         if count > _MAX_EXAMPLES and dataset.cardinality() < 0:
@@ -102,18 +111,15 @@ def from_dataset(dataset: tf.data.Dataset, name: str = "dataset", limit: int = 0
     return from_arrays(np.concatenate(images)[kept], np.concatenate(labels)[kept], name, **options)
 
 
-def npz_has_splits(name: str) -> bool:
-    """Returns whether `npz:FILE` has x_train, y_train, x_test and y_test, as the files of keras.datasets."""
-    path = path_of(name)
-    if not os.path.isfile(path):
-        return False
-    with contextlib.suppress(*DAMAGED), zipfile.ZipFile(path) as arrays:
-        return {f"{array}.npy" for array in _SPLIT_ARRAYS} <= {*arrays.namelist()}
-    return False
+def npz_splits(name: str) -> tuple[str, ...]:
+    """Returns the splits of `npz:FILE`, train and test, if it has x_train, y_train, x_test and y_test, as the files of keras.datasets."""
+    with contextlib.suppress(*DAMAGED), zipfile.ZipFile(path_of(name)) as arrays:
+        return ("train", "test") if {f"{array}.npy" for array in _SPLIT_ARRAYS} <= {*arrays.namelist()} else ()
+    return ()  # `open_npz` names what is wrong
 
 
 def open_npz(name: str, split: str, options: ReadOptions) -> Source:
-    """Opens `npz:FILE`, with the arrays x and y or images and labels, or with splits as `npz_has_splits` says (then validation is a part
+    """Opens `npz:FILE`, with the arrays x and y or images and labels, or with splits as by `npz_splits` (then validation is a part
     of the training images); `data_range` and `num_classes` as in `from_arrays`.
     """
     path = path_of(name)
@@ -128,15 +134,14 @@ def open_npz(name: str, split: str, options: ReadOptions) -> Source:
     except DAMAGED as error:
         raise ValueError(f"Expected an .npz file of arrays of numbers or text. Received: {path} ({error})") from error
     if _SPLIT_ARRAYS <= found.keys():
-        both = np.concatenate([found["y_train"], found["y_test"]])
-        classes = class_indices(both, name, (), options.num_classes)[1]
+        classes = class_indices(np.concatenate([found["y_train"], found["y_test"]]), name, (), options.num_classes)[1]
         part = "test" if split == "test" else "train"
         source: Source = from_arrays(found[f"x_{part}"], found[f"y_{part}"], name, data_range=options.data_range, class_names=classes)
         source = source if part == "test" else without_validation(source, split, options.validation_fraction)
         return dataclasses.replace(source, split=split)
-    for pair in (("x", "y"), ("images", "labels"), ("x_test", "y_test")):
-        if set(pair) <= found.keys():
-            return from_arrays(found[pair[0]], found[pair[1]], name, data_range=options.data_range, num_classes=options.num_classes)
+    for images, labels in (("x", "y"), ("images", "labels"), ("x_test", "y_test")):
+        if {images, labels} <= found.keys():
+            return from_arrays(found[images], found[labels], name, data_range=options.data_range, num_classes=options.num_classes)
     raise ValueError(f"Expected the arrays x and y, or images and labels, in {path}. Received: {', '.join(found) or 'none'}")
 
 
@@ -149,14 +154,18 @@ def class_indices(
         values = values[:, 0]
     if values.ndim == 1 and (missing := np.flatnonzero(pandas.isna(values))).size:
         raise ValueError(f"Expected a label for each image of {where}. Received: {values[missing[0]]} at index {missing[0]}")
-    values = _as_integers(values, class_names)
-    if values.dtype.kind in "SUO" and values.ndim == 1:
-        texts = _texts(values)
-        names = tuple(map(normalize_name, class_names)) or tuple(sorted(set(texts)))
-        if unknown := sorted(set(texts) - set(names)):
-            raise ValueError(f"Expected labels in {where} of the classes {', '.join(names)}. Received: {unknown[0]!r}")
-        positions = {name: position for position, name in enumerate(names)}
-        return np.array([positions[text] for text in texts], np.int64), names
+    if values.ndim == 1 and values.dtype.kind in "SUO":
+        if all(isinstance(value, numbers.Real) and float(value).is_integer() for value in values):
+            values = values.astype(np.int64)
+        else:
+            texts = [normalize_name(one.decode("utf-8", "backslashreplace") if isinstance(one, bytes) else str(one)) for one in values]
+            if class_names or not all(re.fullmatch(r"\d+(\.0+)?", text) for text in texts):
+                names = tuple(map(normalize_name, class_names)) or tuple(sorted(set(texts)))
+                if unknown := sorted(set(texts) - set(names)):
+                    raise ValueError(f"Expected labels in {where} of the classes {', '.join(names)}. Received: {unknown[0]!r}")
+                positions = {name: position for position, name in enumerate(names)}
+                return np.array([positions[text] for text in texts], np.int64), names
+            values = np.array([text.partition(".")[0] for text in texts], np.int64)  # 3.0: of columns with missing numbers
     if values.ndim == 2 and values.dtype.kind in "biuf":
         if not (((values == 0) | (values == 1)).all() and (values.sum(axis=1) == 1).all()):
             raise ValueError(
@@ -170,29 +179,12 @@ def class_indices(
         )
     indices = values.astype(np.int64)
     names = tuple(class_names) or tuple(map(str, range(num_classes or indices.max(initial=-1) + 1)))
-    if indices.min(initial=1) == 1 and indices.max(initial=0) == len(names):
-        raise ValueError(f"Expected labels in 0..{len(names) - 1} in {where}. Received: labels in 1..{len(names)}. Try: labels - 1")
     check_labels(indices, len(names), where)
     return indices, names
 
 
-def _as_integers(values, class_names):
-    """Labels of integers in an array of objects, or as texts (3 or 3.0) that are no class names, as int64; others unchanged."""
-    if values.ndim != 1 or not len(values) or values.dtype.kind not in "SUO":
-        return values
-    if all(isinstance(value, numbers.Real) and float(value).is_integer() for value in values):
-        return values.astype(np.int64)
-    texts = _texts(values)
-    integers = not class_names and all(re.fullmatch(r"\d+(\.0+)?", text) for text in texts)  # 3.0: of columns with missing numbers
-    return np.array([text.partition(".")[0] for text in texts], np.int64) if integers else values
-
-
-def _texts(values):
-    return [normalize_name(value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)) for value in values]
-
-
 def _image_and_label(element, where):
-    """The two parts of an element of a Dataset."""
+    """Returns the two parts of an element of a Dataset."""
     is_tuple = isinstance(element, (tuple, list))
     if isinstance(element, dict) and {"image", "label"} <= element.keys():
         return element["image"], element["label"]
@@ -203,55 +195,31 @@ def _image_and_label(element, where):
 
 
 def _is_batch(image, label):
-    """Whether an element of a Dataset is a batch: an image alone has 2 or 3 axes, the last of which may be channels."""
+    """Returns whether an element of a Dataset is a batch: an image alone has 2 or 3 axes, the last of which may be channels."""
     if image.ndim != 3:
         return image.ndim > 3
     single = image.shape[2] in _CHANNELS or image.shape[0] in _CHANNELS and np.ndim(label) == 0
     return np.ndim(label) > 0 and len(label) == len(image) and not (single and np.ndim(label) < 2)
 
 
-def _is_ambiguous(image, label):
-    """Whether [3, H, W] may be an image with a one-hot label or three gray images with their labels."""
-    labels = np.asarray(label)
+def _is_ambiguous(image, labels):
+    """Returns whether [3, H, W] may be an image with a one-hot label or three gray images with their labels."""
     sizes = image.ndim == 3 and image.shape[0] == 3 and image.shape[2] not in _CHANNELS and labels.shape == (3,)
     return sizes and labels.dtype.kind in "biuf" and sorted(labels.tolist()) == [0, 0, 1]
-
-
-def _channels_last(images, where):
-    """Images [N, H, W, C] of any layout."""
-    if images.ndim == 3:
-        images = images[..., None]
-    if images.ndim == 4 and images.shape[3] not in _CHANNELS and images.shape[1] in _CHANNELS:
-        images = np.moveaxis(images, 1, 3)
-    if images.ndim != 4 or images.shape[3] not in _CHANNELS or 0 in images.shape or images.dtype.kind not in "biuf":
-        raise ValueError(
-            f"Expected images [N, H, W, C], [N, C, H, W] or [N, H, W], with 1 or 3 channels, in {where}. "
-            f"Received: {images.dtype} {images.shape}"
-        )
-    return images
-
-
-def _levels(images, data_range, where):
-    """Images on the scale `data_range` as uint8."""
-    if images.dtype == np.uint8 and data_range in ("", "0,255"):
-        _checked_scale(images, data_range, where)
-        return np.ascontiguousarray(images)
-    return np.round(255 * unit_images(images, data_range, where)).astype(np.uint8)
 
 
 def unit_images(images: np.ndarray, data_range: str, where: str) -> np.ndarray:
     """Returns images [N, H, W, C], integers or floats on the scale `data_range` (as in `from_arrays`), as float32 in [0, 1].
 
-    Raises:
-        ValueError: not finite, values outside `data_range`, or values of a part of it so small that it is another scale: less than
-            1.5 / 255 of it, and of integers without a declared scale the lowest quarter. `where` names the images in the message.
+    Raises ValueError for values not finite, outside `data_range`, or in a part of it so small that it is another scale: less than
+    1.5 / 255 of it, and of integers without a declared scale the lowest quarter. `where` names the images in the message.
     """
-    scale, offset = _checked_scale(images, data_range, where)
+    scale, offset = _check_scale(images, data_range, where)
     return np.clip((images.astype(np.float32) - offset) / scale, 0, 1)
 
 
-def _checked_scale(images, data_range, where):
-    """(scale, offset) of images, which are scale * [0, 1] + offset: float32 [1] or [C] each."""
+def _check_scale(images, data_range, where):
+    """Returns (scale, offset) of images, which are scale * [0, 1] + offset: float32 [1] or [C] each."""
     declared = data_range or default_range(images)
     scale, offset = (np.array(part, np.float32) for part in pixel_scale.affine(declared, "data_range"))
     if len(scale) not in (1, images.shape[-1]):
@@ -264,10 +232,13 @@ def _checked_scale(images, data_range, where):
     outside = unit_low < -_TOLERANCE or unit_high > 1 + _TOLERANCE
     dark = not data_range and images.dtype.kind in "iu" and 1 < high < _DARK
     if outside or low < high and (dark or unit_high - unit_low < 1.5 / 255):
-        fitting = f"data_range=0,{high:g} if that is white, data_range=0,255 if the images are dark" if dark and low >= 0 else ""
+        fitting = [f"data_range={least},{most}" for least, most in ((0, 1), (0, 255), (-1, 1), (0, 65535)) if least <= low and high <= most]
+        if dark and low >= 0:
+            fitting = [f"data_range=0,{high:g} if that is white, data_range=0,255 if the images are dark"]
+        unknown = "data_range='mean=M,M,M std=S,S,S', the numbers by which they were standardized (of images in [0, 1])"
         raise ValueError(
             f"Expected images of {where} on the pixel scale data_range={declared}. "
-            f"Received: {images.dtype} from {low:.4g} to {high:.4g}. Try: {fitting or _range_that_fits(low, high)}"
+            f"Received: {images.dtype} from {low:.4g} to {high:.4g}. Try: {[*fitting, unknown][0]}"
         )
     return scale, offset
 
@@ -275,10 +246,3 @@ def _checked_scale(images, data_range, where):
 def default_range(images: np.ndarray) -> str:
     """Returns the pixel scale of images whose scale is not declared: 0,255 of integers, 0,1 of others."""
     return "0,255" if images.dtype.kind in "iu" else "0,1"
-
-
-def _range_that_fits(low, high):
-    for least, most in ((0, 1), (0, 255), (-1, 1), (0, 65535)):
-        if least <= low and high <= most:
-            return f"data_range={least},{most}"
-    return "data_range='mean=M,M,M std=S,S,S', the numbers by which they were standardized (of images in [0, 1])"

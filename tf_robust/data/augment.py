@@ -175,17 +175,14 @@ def urrl(
     images = _window(images, fold(seed, 0), min_crop_area)
     count = tf.shape(images)[0]
     robust = philox.uniform([count], fold(seed, 1)) < probability
-    return image_ops.apply_chosen(
-        images,
-        tf.cast(robust, tf.int32),
-        tf.zeros([count]),
-        [
-            lambda subset, _: (
-                _moco_v2_colors(subset, fold(seed, 2), blur) if other == "moco_v2" else _moco_v1_colors(subset, fold(seed, 2))
-            ),
-            lambda subset, _: augmix(subset, fold(seed, 3), severity=severity, all_ops=True),
-        ],
-    )
+
+    def representation(subset, _):
+        return _moco_v2_colors(subset, fold(seed, 2), blur) if other == "moco_v2" else _moco_v1_colors(subset, fold(seed, 2))
+
+    def robustness(subset, _):
+        return augmix(subset, fold(seed, 3), severity=severity, all_ops=True)
+
+    return image_ops.apply_chosen(images, tf.cast(robust, tf.int32), tf.zeros([count]), [representation, robustness])
 
 
 def min_crop_areas(views: Sequence[Callable]) -> tuple[float, ...]:
@@ -193,10 +190,8 @@ def min_crop_areas(views: Sequence[Callable]) -> tuple[float, ...]:
 
     It is an attribute of the view, or a keyword bound with `functools.partial`.
     """
-    areas: list[typing.Any] = []
-    for view in views:
-        default = getattr(getattr(view, "func", view), "min_crop_area", None)
-        areas.append(getattr(view, "keywords", {}).get("min_crop_area", default))
+    own: list[typing.Any] = [getattr(getattr(view, "func", view), "min_crop_area", None) for view in views]
+    areas = [getattr(view, "keywords", {}).get("min_crop_area", area) for view, area in zip(views, own)]
     return () if None in areas else tuple(areas)
 
 
@@ -241,19 +236,18 @@ def _blur(images, seed):
 
 def _apply_to_some(function, images, seed, probability, *arguments):
     """Applies a function to images drawn with a probability, and to the corresponding rows of the arguments [N, ...]."""
-    chosen = philox.uniform([tf.shape(images)[0]], seed) < probability
-    positions = tf.range(tf.shape(images)[0])
-    return image_ops.apply_chosen(
-        images,
-        tf.where(chosen, 0, -1),
-        positions,
-        [lambda subset, rows: function(subset, *(tf.gather(argument, rows) for argument in arguments))],
-    )
+    count = tf.shape(images)[0]
+    chosen = tf.where(philox.uniform([count], seed) < probability, 0, -1)
+
+    def apply(subset, rows):
+        return function(subset, *(tf.gather(argument, rows) for argument in arguments))
+
+    return image_ops.apply_chosen(images, chosen, tf.range(count), [apply])
 
 
 FAMILIES = {f.__name__: f for f in (simclr, moco_v1, moco_v2, window_augmix, window_augmix_moco, urrl)}
 for _view in FAMILIES.values():  # read by the pipeline through `min_crop_areas`
     _view.min_crop_area = inspect.signature(_view).parameters["min_crop_area"].default  # type: ignore[attr-defined]
-_without_autograph = tf.autograph.experimental.do_not_convert  # not needed, and takes longer than tracing
+_without_autograph = tf.autograph.experimental.do_not_convert  # AutoGraph is not needed, and takes longer than tracing
 AUGMENTATIONS = {f.__name__: _without_autograph(f) for f in (crop_flip, patch_gaussian, autoaugment, augmix, augmix_chain)}
 VIEWS = {"clean": clean, **AUGMENTATIONS, **{name: _without_autograph(view) for name, view in FAMILIES.items()}}

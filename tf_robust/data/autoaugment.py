@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust.ops import philox, pillow_ops
+from tf_robust.utils.errors import unknown
 
 # ((operation, probability, level), (operation, probability, level)), one row per sub-policy
 POLICIES = {
@@ -102,20 +103,21 @@ def autoaugment(
 def draw(
     seed: tf.Tensor, count: int | tf.Tensor, policy: str, shape: Sequence[int], magnitudes: str = "paper"
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Draws the operations of each image of a batch.
-
-    Args:
-        seed: int [2].
-        count: number of images.
-        policy: as in `autoaugment`.
-        shape: (H, W) of the images.
-        magnitudes: as in `autoaugment`.
+    """Draws the operations of each of `count` images of `shape` (H, W); other arguments as in `autoaugment`.
 
     Returns:
         (int32 [count, 2], positions in `operations(policy)`, -1 for none; float32 [count, 2], arguments of Pillow's functions)
     """
+    names = operations(policy)  # a row has position, probability, argument, and 1 if its sign is random
+    table = np.array(
+        [
+            [(names.index(name), chance, amount(name, level, shape, magnitudes), name in SIGNED) for name, chance, level in sub_policy]
+            for sub_policy in POLICIES[policy]
+        ],
+        np.float32,
+    )
     uniform = philox.uniform([count, 5], seed)
-    rows = tf.gather(tf.constant(_table(policy, tuple(shape), magnitudes)), tf.cast(uniform[:, 0] * 25.0, tf.int32))
+    rows = tf.gather(tf.constant(table), tf.cast(uniform[:, 0] * 25.0, tf.int32))
     positions, probabilities, amounts, signed = tf.unstack(rows, axis=2)  # [count, 2] each
     chosen = tf.where(uniform[:, 1:3] < probabilities, positions, tf.fill([count, 2], -1.0))
     negated = tf.cast(uniform[:, 3:] < 0.5, tf.float32) * signed
@@ -123,13 +125,9 @@ def draw(
 
 
 def operations(policy: str) -> tuple[str, ...]:
-    """Returns the names of the operations that a policy uses.
-
-    Raises:
-        ValueError: unknown policy.
-    """
+    """Returns the names of the operations that a policy uses; raises ValueError for an unknown policy."""
     if policy not in POLICIES:
-        raise ValueError(f"Expected policy in {tuple(POLICIES)}. Received: {policy!r}")
+        raise unknown("policy", policy, POLICIES)
     return tuple(sorted({name for sub_policy in POLICIES[policy] for name, _, _ in sub_policy}))
 
 
@@ -138,49 +136,22 @@ def amount(name: str, level: int, shape: Sequence[int], magnitudes: str = "paper
 
     Strength increases with the level, also of posterize and solarize, as in the authors' code. The factor of color,
     contrast, brightness and sharpness increases from 0.1 to 1.9 and has no sign (authors' code; others: 1 +- 0.1 for each level).
-
-    Args:
-        name: of `pillow_ops.OPERATIONS`.
-        level: 0 to 9.
-        shape: (H, W) in pixels.
-        magnitudes: as in `autoaugment`.
-
-    Raises:
-        ValueError: unknown magnitudes.
+    shape: (H, W) in pixels. Raises ValueError for unknown magnitudes.
     """
     if magnitudes not in ("paper", "official"):
-        raise ValueError(f"Expected magnitudes 'paper' or 'official'. Received: {magnitudes!r}")
+        raise unknown("magnitudes", magnitudes, ("paper", "official"))
     official = magnitudes == "official"
-    height, width = shape
-    fraction, reach = level / (10 if official else 9), 10 / 32 if official else 150 / 331
-
-    def pixels(side):
-        return int(reach * side * level / (10 if official else 9))
-
+    steps, reach = (10, 10 / 32) if official else (9, 150 / 331)
+    fraction = level / steps
+    if name in ("translate_x", "translate_y"):
+        return float(int(reach * shape[name == "translate_x"] * level / steps))
     return float(
         {
             "shear_x": 0.3 * fraction,
             "shear_y": 0.3 * fraction,
-            "translate_x": pixels(width),
-            "translate_y": pixels(height),
             "rotate": 30.0 * fraction,
             "posterize": 4 - int(4 * fraction) if official else 8 - round(4 * fraction),
             "solarize": 256 - int(256 * fraction),
             **dict.fromkeys(("color", "contrast", "brightness", "sharpness"), 0.1 + 1.8 * fraction),
         }.get(name, 0.0)
-    )
-
-
-def _table(policy, shape, magnitudes):
-    """Returns float32 [25, 2, 4]: position of the operation, probability, argument, 1 if its sign is random."""
-    names = operations(policy)
-    return np.array(
-        [
-            [
-                (names.index(name), probability, amount(name, level, shape, magnitudes), name in SIGNED)
-                for name, probability, level in sub_policy
-            ]
-            for sub_policy in POLICIES[policy]
-        ],
-        np.float32,
     )

@@ -3,6 +3,7 @@
 All columns compete, unless the protocol of a published set (ImageNet-A, ImageNet-R) or `--classes=present` masks the others.
 """
 
+import collections
 import dataclasses
 import functools
 import importlib.resources
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tf_robust.data.source import Source, normalize_name
+from tf_robust.data.source import Source, list_some, normalize_name
 
 _PARTS_OF_IMAGENET = ("imagenet_a", "imagenet_r")
 IMAGENET_CLASSES = 1000
@@ -44,7 +45,7 @@ def declared(source: Source, label_set: str) -> Source:
     elif not source.label_columns and source.num_classes != IMAGENET_CLASSES:
         raise ValueError(
             f"Expected {IMAGENET_CLASSES} classes with label_set=imagenet. Received: {source.num_classes} in {source.name}. "
-            f"Try: label_set= (not ImageNet's classes), or label_map=FILE for some of them"
+            "Try: label_set= (not ImageNet's classes), or label_map=FILE for some of them"
         )
     return dataclasses.replace(source, label_set=label_set)
 
@@ -102,37 +103,27 @@ def read_label_map(path: str) -> dict[str, int]:
     try:
         with open(path, encoding="utf-8-sig") as file:
             text = file.read()
-        pairs = _from_json(text) if text.lstrip().startswith("{") else _from_lines(text)
+        is_json = text.lstrip().startswith("{")
+        pairs = json.loads(text, object_pairs_hook=list) if is_json else []
+        for number, line in enumerate([] if is_json else map(str.strip, text.splitlines()), 1):
+            fields = line.rsplit(None, 1)
+            if not fields or line.startswith("#"):
+                continue
+            if len(fields) != 2 or not fields[1].isdecimal():
+                raise ValueError(f"line {number} is {line!r}")
+            pairs.append((fields[0], int(fields[1])))
+        for name, column in pairs:
+            if type(column) is not int or column < 0:
+                raise ValueError(f"{name!r} has the column {column!r}, not an integer >= 0")
     except ValueError as error:
         raise ValueError(f'Expected a label map, lines "NAME COLUMN" or a JSON object. Received: {path}: {error}') from error
     pairs = [(normalize_name(name), column) for name, column in pairs]
     if not pairs:
         raise ValueError(f"Expected a label map. Received: {path} without entries")
     for kind, values in zip(("name", "column"), zip(*pairs)):
-        duplicates = [value for value in dict.fromkeys(values) if values.count(value) > 1]
-        if duplicates:
-            raise ValueError(f"Expected each {kind} once in {path}. Received: duplicates {', '.join(map(str, duplicates[:5]))}")
+        if duplicates := [str(value) for value, count in collections.Counter(values).items() if count > 1]:
+            raise ValueError(f"Expected each {kind} once in {path}. Received: duplicates {list_some(duplicates)}")
     return dict(pairs)
-
-
-def _from_json(text):
-    pairs = json.loads(text, object_pairs_hook=list)
-    for name, column in pairs:
-        if type(column) is not int or column < 0:
-            raise ValueError(f"{name!r} has the column {column!r}, not an integer >= 0")
-    return pairs
-
-
-def _from_lines(text):
-    pairs = []
-    for number, line in enumerate(text.splitlines(), 1):
-        fields = line.strip().rsplit(None, 1)
-        if not fields or line.strip().startswith("#"):
-            continue
-        if len(fields) != 2 or not fields[1].isdecimal():
-            raise ValueError(f"line {number} is {line.strip()!r}")
-        pairs.append((fields[0], int(fields[1])))
-    return pairs
 
 
 def relabel(source: Source, label_map: Mapping[str, int], outputs: int | None = None) -> Source:
@@ -141,22 +132,19 @@ def relabel(source: Source, label_map: Mapping[str, int], outputs: int | None = 
     label_map: {folder: column}, which may contain more than the folders. outputs: number of columns of the model; None: as many as needed.
     """
     if missing := [name for name in source.class_names if name not in label_map]:
-        raise ValueError(
-            f"Expected the label map to name every class folder of {source.name}. Missing: "
-            f"{', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''} ({len(missing)} of {source.num_classes})"
-        )
+        raise ValueError(f"Expected the label map to name every class folder of {source.name}. Missing: {list_some(missing)}")
+    if "labels" not in {field.name for field in dataclasses.fields(source)}:
+        raise ValueError(f"Expected images in class folders or arrays with label_map. Received: {source.name}, which is read as records")
     columns = [label_map[name] for name in source.class_names]
     outputs = max(columns) + 1 if outputs is None else outputs
     if max(columns) >= outputs:
         name = source.class_names[columns.index(max(columns))]
         raise ValueError(f"Expected columns in 0..{outputs - 1} for a model of {outputs} outputs. Received: {max(columns)} for {name!r}")
     names = {column: name for name, column in label_map.items()}
-    if "labels" not in {field.name for field in dataclasses.fields(source)}:
-        raise ValueError(f"Expected images in class folders or arrays with label_map. Received: {source.name}, which is read as records")
-    new_labels = np.take(columns, source.read_labels())
+    labels = np.take(columns, source.read_labels()).astype(np.int64)
     return dataclasses.replace(  # type: ignore[call-arg]  # `labels` is a field of these sources
         source,
-        labels=new_labels.astype(np.int64) if isinstance(source.labels, np.ndarray) else tuple(new_labels.tolist()),
+        labels=labels if isinstance(source.labels, np.ndarray) else tuple(labels.tolist()),
         label_columns=tuple(columns),
         class_names=tuple(names.get(column, str(column)) for column in range(outputs)),
     )

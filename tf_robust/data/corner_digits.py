@@ -16,47 +16,39 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust.data import tfds_sets
-from tf_robust.data.kinds import ReadOptions
-from tf_robust.data.source import ArraySource
+from tf_robust.data.kinds import SPLITS, ReadOptions
+from tf_robust.data.source import Arrays, ArraySource
 
 CANVAS = 28
 MARGIN = 4
 CORNER_SIZE = 10
 _SEED = 2021
-_SALTS = {"train": 0, "validation": 1, "test": 2}
+# {split: number of images of each common and of each rare class}
+_QUOTAS = {
+    "synthetic_digits": {"train": (1000, 10), "validation": (50, 50), "test": (100, 100)},
+    "synthetic_mnist": {"train": (5000, 50), "validation": (1000, 1000), "test": (1000, 1000)},
+}
 
 
 def open_digits(name: str, split: str, options: ReadOptions) -> ArraySource:
-    """Opens a split of `digits` or `synthetic_digits`, which are made of scikit-learn's digits."""
-    del options
-    images, labels = digit_pools()[split] if name == "digits" else _synthetic_digits(split)
+    """Opens a split of `digits` or `synthetic_digits`, made of scikit-learn's digits, or of `synthetic_mnist`, made of MNIST."""
+    if name == "synthetic_mnist":
+        tfds_sets.builder_of("mnist", options.data_dir, options.download)
+    images, labels = digit_pools()[split] if name == "digits" else _synthetic(name, split, options.data_dir)
     return ArraySource.of(name, split, images, labels, map(str, range(10 if name == "digits" else 15)))
 
 
-def open_synthetic_mnist(name: str, split: str, options: ReadOptions) -> ArraySource:
-    """Opens a split of `synthetic_mnist`, which is made of MNIST."""
-    tfds_sets.builder_of("mnist", options.data_dir, options.download)
-    images, labels = _synthetic_mnist(split, options.data_dir)
-    return ArraySource.of(name, split, images, labels, map(str, range(15)))
-
-
-@functools.lru_cache(maxsize=3)
-def _synthetic_digits(split):
-    quota = {"train": (1000, 10), "validation": (50, 50), "test": (100, 100)}[split]
-    return build(*digit_pools()[split], *quota, salt=_SALTS[split], shift=2)
-
-
-@functools.lru_cache(maxsize=4)
-def _synthetic_mnist(split, data_dir):
+@functools.lru_cache(maxsize=6)
+def _synthetic(name, split, data_dir):
+    quota, salt = _QUOTAS[name][split], SPLITS.index(split)
+    if name == "synthetic_digits":
+        return build(*digit_pools()[split], *quota, salt=salt, shift=2)
     mnist = tfds_sets.open_tfds("mnist", "test" if split == "test" else "train", ReadOptions(data_dir))
     pool = mnist.images, mnist.labels
-    if split != "test":
-        pool = divide(*pool, {"train": 5, "validation": 1})[split]
-    quota = {"train": (5000, 50), "validation": (1000, 1000), "test": (1000, 1000)}[split]
-    return build(*pool, *quota, salt=_SALTS[split])
+    return build(*(pool if split == "test" else divide(*pool, {"train": 5, "validation": 1})[split]), *quota, salt=salt)
 
 
-def divide(images: np.ndarray, labels: np.ndarray, proportions: Mapping[str, int]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def divide(images: np.ndarray, labels: np.ndarray, proportions: Mapping[str, int]) -> dict[str, Arrays]:
     """Divides the examples of each class into disjoint parts {name: (images, labels)}, such as {"train": 5, "validation": 1}."""
     random = np.random.RandomState(_SEED)
     indices: dict[str, list[np.ndarray]] = {name: [] for name in proportions}
@@ -71,7 +63,7 @@ def divide(images: np.ndarray, labels: np.ndarray, proportions: Mapping[str, int
 
 
 @functools.lru_cache(maxsize=1)
-def digit_pools() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def digit_pools() -> dict[str, Arrays]:
     """Returns scikit-learn's 1,797 real digits on a 28x28 canvas, divided per class into about 1,300 / 200 / 300.
 
     The 8x8 images (values 0..16) are upscaled to 20x20 by bicubic interpolation, sharpened to strokes about as thin as
@@ -86,7 +78,7 @@ def digit_pools() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return divide(images, digits.target.astype(np.int64), {"train": 13, "validation": 2, "test": 3})
 
 
-def build(images: np.ndarray, labels: np.ndarray, common: int, rare: int, *, salt: int, shift: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def build(images: np.ndarray, labels: np.ndarray, common: int, rare: int, *, salt: int, shift: int = 0) -> Arrays:
     """Builds one split of the corner-digit set from its own pool of digits, uint8 [N, 28, 28, 1] and int64 [N] in 0..9.
 
     Args:
@@ -94,7 +86,7 @@ def build(images: np.ndarray, labels: np.ndarray, common: int, rare: int, *, sal
         common: number of images of each class 0-9; where the pool of a class is smaller, its center digits repeat, each with
             a newly drawn corner digit.
         rare: number of images of each class 10-14.
-        salt: int, makes the draws of one split independent of another's.
+        salt: makes the draws of one split independent of another's.
         shift: move each center digit at random by at most this many pixels, at most `MARGIN`.
 
     Returns:
@@ -110,25 +102,17 @@ def build(images: np.ndarray, labels: np.ndarray, common: int, rare: int, *, sal
         class_parts.append(np.full(quota, label, np.int64))
     centers, classes = np.concatenate(center_parts), np.concatenate(class_parts)
     order = random.permutation(len(centers))
-    centers, classes = centers[order], classes[order]
-    composed = images[centers]
+    composed, classes = images[centers[order]], classes[order]
     if shift:
-        composed = _shift(composed, random.randint(-shift, shift + 1, size=(len(composed), 2)))
-    small = _reduce(images)[random.randint(len(images), size=len(composed))]
+        starts = MARGIN - random.randint(-shift, shift + 1, size=(len(composed), 2))
+        padded = np.pad(composed, [(0, 0), (MARGIN, MARGIN), (MARGIN, MARGIN), (0, 0)])
+        composed = np.stack([image[top : top + CANVAS, left : left + CANVAS] for image, (top, left) in zip(padded, starts)])
+    inner = tf.constant(images[:, MARGIN:-MARGIN, MARGIN:-MARGIN])
+    reduced = tf.cast(tf.round(tf.image.resize(inner, [CORNER_SIZE, CORNER_SIZE], method="area")), tf.uint8).numpy()
+    small = reduced[random.randint(len(images), size=len(composed))]
     corners = random.randint(2, size=(len(composed), 2)) * (CANVAS - CORNER_SIZE)
     for i in np.flatnonzero(classes >= 5):  # every image of 5-9 and 10-14 carries a corner digit
         top, left = corners[i]
         window = composed[i, top : top + CORNER_SIZE, left : left + CORNER_SIZE]
         np.maximum(window, small[i], out=window)
     return composed, classes
-
-
-def _reduce(images):
-    inner = tf.constant(images[:, MARGIN:-MARGIN, MARGIN:-MARGIN])
-    small = tf.image.resize(inner, [CORNER_SIZE, CORNER_SIZE], method="area")
-    return tf.cast(tf.round(small), tf.uint8).numpy()
-
-
-def _shift(composed, offsets):
-    padded = np.pad(composed, [(0, 0), (MARGIN, MARGIN), (MARGIN, MARGIN), (0, 0)])
-    return np.stack([p[top : top + CANVAS, left : left + CANVAS] for p, (top, left) in zip(padded, MARGIN - offsets)])

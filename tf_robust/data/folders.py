@@ -19,9 +19,9 @@ import pandas
 import PIL.Image
 import tensorflow as tf
 
-from tf_robust.data.arrays import class_indices
+from tf_robust.data.arrays import WHOLE, class_indices
 from tf_robust.data.kinds import ReadOptions, path_of
-from tf_robust.data.source import PARALLEL_READS, USUAL_SIZE, Fit, Source, digest, example_seed, normalize_name
+from tf_robust.data.source import PARALLEL_READS, USUAL_SIZE, Fit, Source, digest, example_seed, list_some, normalize_name
 from tf_robust.data.subsets import without_validation
 from tf_robust.ops import image_ops
 from tf_robust.utils.files import path_text
@@ -42,10 +42,6 @@ class FileSource(Source):
     paths: tuple[str, ...] = ()
     labels: tuple[int, ...] = ()
 
-    @property
-    def cuts_windows(self) -> bool:
-        return self.fit is not None
-
     def ordered(self, batch_size: int) -> tf.data.Dataset:
         return self._examples(tf.range(self.size), self._fitted).map(lambda image, label, _: (image, label)).batch(batch_size)
 
@@ -65,9 +61,7 @@ class FileSource(Source):
         return self._examples(order, crop if windows or self.varying_size else self._fitted, windows).batch(batch_size, drop_remainder=True)
 
     def _examples(self, order, crop, windows=()):
-        """Returns a Dataset of (uint8 [H, W, C], label, number) of the files `order`, int [N].
-
-        crop: (image, position in order, number) -> image of the size.
+        """Returns a Dataset of (uint8 [H, W, C], label, number) of the files `order`, int [N]. crop: (image, position, number) -> image.
 
         TensorFlow does not report which file it could not decode. Undecodable files are therefore skipped and detected by their
         missing position: each example carries its position, and an end marker follows the last.
@@ -93,14 +87,7 @@ class FileSource(Source):
         return examples.apply(tf.data.experimental.assert_cardinality(count))
 
     def subset(self, indices: np.ndarray) -> typing.Self:
-        return dataclasses.replace(
-            self,
-            size=len(indices),
-            kept=self.positions[indices],
-            superset=self,
-            paths=tuple(self.paths[i] for i in indices),
-            labels=tuple(self.labels[i] for i in indices),
-        )
+        return self._select(indices, paths=tuple(self.paths[i] for i in indices), labels=tuple(self.labels[i] for i in indices))
 
     def fingerprint(self) -> str:
         """Covers names, sizes in bytes and labels, and the contents of 100 files: reading all would take as long as an evaluation."""
@@ -112,38 +99,42 @@ class FileSource(Source):
         return digest("\n".join(names), contents.hexdigest(), np.asarray(self.labels), self._changed())
 
 
+def splits(name: str) -> dict[str, str]:
+    """Returns {split: its folder} of train/, validation/ (or val/) and test/ in `folder:DIR`; empty: DIR has no splits."""
+    names = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
+    return {split: path for folder, split in names.items() if os.path.isdir(path := os.path.join(path_of(name), folder))}
+
+
 def open_folder(name: str, split: str, options: ReadOptions) -> Source:
     """Opens `folder:DIR` as a `FileSource`; split `all` if it has no splits.
 
     If DIR has train/ (and test/, perhaps validation/ or val/), those are the splits, and train/ names the classes; without
     validation/ a fraction of train/ is used. With test/ alone, test/ names the classes. With neither, all images of DIR are read.
-    An empty subfolder is a class without images: without it, the classes after it would have other numbers. Without `options.file_size`,
+    An empty subfolder is a class without images: without it, the classes after it would have other numbers. Without `options.size`,
     the images have the size of the training files if they all have one, else 224x224.
     """
     root = path_of(name)
     if not os.path.isdir(root):
         raise FileNotFoundError(f"Expected a folder of images, one subfolder per class. Not found: {root}")
-    train, test, validation = os.path.join(root, "train"), os.path.join(root, "test"), _validation_folder(root)
-    if not has_splits(name):
-        first = base = root
-    else:
-        first = train if os.path.isdir(train) else test  # names the classes
-        base = {"test": test, "validation": validation or train}.get(split, train)
-        if first == test and not (split == "test" and os.path.isdir(test)):
-            raise FileNotFoundError(f"Expected {train} next to the other splits. Not found")
+    folders = splits(name) or {WHOLE: root}
+    if not {WHOLE, "train"} & folders.keys() and (split != "test" or "test" not in folders):
+        raise FileNotFoundError(f"Expected {os.path.join(root, 'train')} next to the other splits. Not found")
+    divided = split in ("train", "validation") and "train" in folders and "validation" not in folders
+    base = folders.get("train" if divided else split, os.path.join(root, split))
+    first = next(folders[one] for one in (WHOLE, "train", "test") if one in folders)  # names the classes
     classes = [*_class_folders(first)]
     files = _files(split, base, classes)
     usual = None
-    if not options.file_size and base != first:
+    if not options.size and base != first:
         usual = common_size([path for path, _ in _files("train", first, classes)]) or USUAL_SIZE
     source = _file_source(name, split, tuple(classes), files, options, usual)
-    return without_validation(source, split, options.validation_fraction) if base == train and not validation else source
+    return without_validation(source, split, options.validation_fraction) if divided else source
 
 
 def open_csv(name: str, split: str, options: ReadOptions) -> FileSource:
     """Opens all images of `csv:FILE`. Relative paths start from the folder of FILE.
 
-    Without `options.file_size`, the images have the size of the files if they all have one, else 224x224.
+    Without `options.size`, the images have the size of the files if they all have one, else 224x224.
     """
     path = path_of(name)
     try:
@@ -152,12 +143,15 @@ def open_csv(name: str, split: str, options: ReadOptions) -> FileSource:
         raise ValueError(f"Expected a CSV file with the columns path and label. Received: {path} ({error})") from error
     if not {"path", "label"} <= {*table.columns}:
         raise ValueError(f"Expected the columns path and label in {path}. Received: {', '.join(table.columns)}")
+    if not len(table):
+        raise ValueError(f"Expected images in {path}. Received: no lines below the header")
     for column in table.columns.drop("path"):
         table[column] = table[column].str.normalize("NFC")
     table["label"] = table["label"].str.strip()
-    if not len(table):
-        raise ValueError(f"Expected images in {path}. Received: no lines below the header")
-    paths = [_existing(os.path.join(os.path.dirname(path), os.path.expanduser(file))) for file in table["path"]]
+    paths = []
+    for file in table["path"]:  # macOS and other systems write composed (NFC) or decomposed (NFD) letters
+        file = os.path.join(os.path.dirname(path), os.path.expanduser(file))
+        paths.append(next(filter(os.path.isfile, (file, *(unicodedata.normalize(form, file) for form in ("NFC", "NFD")))), file))
     for line, (file, label) in enumerate(zip(paths, table["label"]), start=2):
         if not label:
             raise ValueError(f"Expected a label in every line of {path}. Received: none in line {line}")
@@ -166,41 +160,17 @@ def open_csv(name: str, split: str, options: ReadOptions) -> FileSource:
         if not file.lower().endswith(SUFFIXES):
             raise ValueError(f"Expected image files ({', '.join(SUFFIXES)}) in {path}. Received: {file} in line {line}")
     labels, class_names = class_indices(list(table["label"]), name, (), options.num_classes)
-    source = _file_source(name, split, class_names, tuple(zip(paths, labels.tolist())), options)
-    columns = {column: table[column].to_numpy(str) for column in table.columns if column not in ("path", "label")}
-    return dataclasses.replace(source, columns=columns)
+    source = _file_source(name, split, class_names, [*zip(paths, labels.tolist())], options)
+    return dataclasses.replace(source, columns={column: table[column].to_numpy(str) for column in table.columns.drop(["path", "label"])})
 
 
 def _file_source(name, split, class_names, files, options, usual=None):
-    """The source of files, ((path, label), ...). usual: (height, width) without `options.file_size`; None: their own if they have one."""
+    """Returns the source of files [(path, label), ...]. usual: (height, width) without `options.size`; None: their own, if equal."""
     paths, labels = zip(*files)
     own = common_size(paths)
-    height, width = options.file_size or usual or own or USUAL_SIZE
+    height, width = options.size or usual or own or USUAL_SIZE
     fit = None if own == (height, width) else Fit(height, width, options.image_fit, varying=own is None)
     return FileSource(name, split, class_names, (height, width, 3), len(files), paths, labels, fit=fit)
-
-
-def has_splits(name: str) -> bool:
-    """Returns whether a folder has subfolders train, validation or test."""
-    root = path_of(name)
-    return os.path.isdir(root) and bool({"train", "val", "validation", "test"} & set(_subfolders(root)))
-
-
-def has_training(name: str) -> bool:
-    """Returns whether a folder has training images: it may have test/ alone."""
-    return not has_splits(name) or os.path.isdir(os.path.join(path_of(name), "train"))
-
-
-def has_validation(name: str, data_dir: str | None, validation_fraction: float) -> bool:
-    """Returns whether a folder with splits has one for validation, or a part of train/."""
-    del data_dir
-    return validation_fraction > 0.0 or bool(_validation_folder(path_of(name)))
-
-
-def _validation_folder(root):
-    """The subfolder of validation images; empty: there is none."""
-    folders = (os.path.join(root, name) for name in ("validation", "val"))
-    return next((folder for folder in folders if os.path.isdir(folder)), "")
 
 
 def _subfolders(folder):
@@ -208,7 +178,7 @@ def _subfolders(folder):
 
 
 def _class_folders(folder):
-    """{name of a class: name of its subfolder}, in the order of the subfolders."""
+    """Returns {name of a class: name of its subfolder}, in the order of the subfolders."""
     folders = _subfolders(folder)
     classes = {normalize_name(name): name for name in folders}
     if hidden := [name for name in folders if name not in classes.values()]:
@@ -220,36 +190,29 @@ def _class_folders(folder):
 
 
 def _files(split, base, classes):
-    """Returns ((path, label), ...) of the image files in the class folders of `base`."""
+    """Returns [(path, label), ...] of the image files in the class folders of `base`."""
     if not os.path.isdir(base):
         raise FileNotFoundError(f"Expected {base}, with one subfolder per class, for the split {split!r}. Not found")
-    folders = _class_folders(base)
+    folders = {name: os.path.join(base, folder) for name, folder in _class_folders(base).items()}
     if unknown := folders.keys() - set(classes):
         raise ValueError(f"Expected only the classes of the training set in {base}. Received also: {sorted(unknown)}")
-    images_by_class = {name: _images(os.path.join(base, folders[name])) for name in classes if name in folders}
-    if not images_by_class:
-        advice = f"Try: data=folder:{os.path.dirname(base) or '.'}, if {os.path.basename(base)} is a class." if _images(base) else ""
-        holds = "image files, but no subfolders" if advice else "none"
+    images = {name: _images(folder) for name, folder in folders.items()}
+    empty = [name for name in images if not images[name]]
+    below = [folders[name] for name in empty if _subfolders(folders[name])]
+    other = [name for name in empty if any(file.lower().endswith(_UNREAD) for file in os.listdir(folders[name]))]
+    if below or other or len(empty) == len(images):
+        advice = "Add images."
+        if other:
+            advice = f"Try: convert the files of {other[0]!r} to PNG or JPEG."
+        elif below:
+            advice = f"Try: data=folder:{below[0]}, if its subfolders are the classes."
+        elif not folders and _images(base):
+            advice = f"Try: data=folder:{os.path.dirname(base) or '.'}, if {os.path.basename(base)} is a class."
         raise FileNotFoundError(
-            f"Expected subfolders of {base}, one per class, with image files ({', '.join(SUFFIXES)}) in them. "
-            f"Received: {holds}. {advice}".strip()
+            f"Expected image files ({', '.join(SUFFIXES)}) in every class folder of {base}. "
+            f"Received: {f'none in {list_some(empty)}' if folders else 'no subfolders'}. {advice}"
         )
-    empty = {name: os.path.join(base, folders[name]) for name, images in images_by_class.items() if not images}
-    below = [folder for folder in empty.values() if _subfolders(folder)]
-    other = [name for name, folder in empty.items() if any(file.lower().endswith(_UNREAD) for file in os.listdir(folder))]
-    if below or other or len(empty) == len(images_by_class):
-        advice = f"Try: data=folder:{below[0]}, if its subfolders are the classes." if below else "Add images."
-        advice = f"Try: convert the files of {other[0]!r} to PNG or JPEG." if other else advice
-        raise FileNotFoundError(
-            f"Expected image files ({', '.join(SUFFIXES)}) in every class folder of {base}. Received: none in {_some([*empty])}. {advice}"
-        )
-    return tuple(
-        (os.path.join(base, folders[name], file), classes.index(name)) for name, images in images_by_class.items() for file in images
-    )
-
-
-def _some(names):
-    return f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''} ({len(names)})"
+    return [(os.path.join(folders[name], file), classes.index(name)) for name in classes if name in folders for file in images[name]]
 
 
 def _images(folder):
@@ -257,7 +220,7 @@ def _images(folder):
 
 
 def _sizes(paths):
-    """Yields (height, width) of image files, from their headers, but of those that cannot be read."""
+    """Yields (height, width) of the readable image files, from their headers."""
     for path in paths:
         with contextlib.suppress(*_DAMAGED), PIL.Image.open(path) as image:
             yield image.size[::-1]
@@ -289,50 +252,37 @@ def unread_images(paths: Sequence[str]) -> list[str]:
     return found
 
 
-def _existing(path):
-    """A path as it is, or with composed (NFC) or decomposed (NFD) letters if only that exists: macOS and other systems differ."""
-    forms = (path, *(unicodedata.normalize(form, path) for form in ("NFC", "NFD")))
-    return next(filter(os.path.isfile, forms), path)
-
-
 def with_stylized(source: Source, directory: str) -> Source:
-    """Adds stylized images to a training set.
+    """Adds stylized images to a training set: returns the natural images, then the stylized ones.
 
     For `folder:` data every image has one stylized image, of the same class folder and name; the suffix may differ, as in
     Stylized-ImageNet. Images that are held out, such as for validation, are thus held out in both kinds. For data in memory the
     class folders are the class names; they contain any number of images of any name, none of them of an image that is held
-    out, which cannot be checked. Images of another size are resized. Returns the natural images, then the stylized ones.
+    out, which cannot be checked. Images of another size are resized.
 
-    Args:
-        source: data in memory, or image files in class folders.
-        directory: of the stylized images, one folder per class: train/CLASS/NAME, else CLASS/NAME.
-
-    Raises:
-        FileNotFoundError: the directory, a class or an image is missing.
-        ValueError: a folder that is not a class; a file that is not an image; a data set that is read as a stream.
+    `directory` has one folder per class: train/CLASS/NAME, else CLASS/NAME. Raises FileNotFoundError if it, a class or an image is
+    missing, and ValueError for a folder that is not a class, a file that is not an image, or a data set that is read as a stream.
     """
-    if source.paths is None and not source.in_memory:
-        raise ValueError(
-            "Expected data in memory or data=folder:DIR for training with stylized images. "
-            f"Received: {source.name}, which is read as a stream"
-        )
     root = os.path.expanduser(directory)
     if not os.path.isdir(root):
         raise FileNotFoundError(f"Expected stylized images in {directory}, one subfolder per class. Not found")
     train = os.path.join(root, "train")
     root = train if os.path.isdir(train) and "train" not in source.class_names else root
-    return _stylized_arrays(source, root) if source.paths is None else _stylized_files(source, root)
+    if source.paths is not None:
+        return _with_stylized_files(source, root)
+    if source.in_memory:
+        return _with_stylized_arrays(source, root)
+    raise ValueError(f"Expected data in memory or data=folder:DIR with stylized_dir. Received: {source.name}, which is read as a stream")
 
 
-def _stylized_files(source, root):
+def _with_stylized_files(source, root):
     names = [path.split(os.sep)[-2:] for path in source.paths]  # [class folder, name]
-    folders = {folder for folder, _ in names}
-    files = [path for paths in _class_images(root, folders, folders | set(source.class_names)).values() for path in paths]
+    classes = {folder for folder, _ in names}
+    files = [path for paths in _class_images(root, classes, classes | set(source.class_names)).values() for path in paths]
     by_name = {**{os.path.splitext(path)[0]: path for path in files}, **{path: path for path in files}}  # prefers the same suffix
     expected = [os.path.join(root, folder, name) for folder, name in names]
     stylized = [by_name.get(path, by_name.get(os.path.splitext(path)[0])) for path in expected]
-    missing = [path for path, match in zip(expected, stylized) if match is None]
-    if missing:
+    if missing := [path for path, match in zip(expected, stylized) if match is None]:
         raise FileNotFoundError(
             f"Expected a stylized image for each of the {len(source)} images of {source.name}. "
             f"Missing: {len(missing)}, the first {missing[0]}"
@@ -342,33 +292,25 @@ def _stylized_files(source, root):
     return dataclasses.replace(source, size=len(paths), kept=kept, fit=fit, paths=paths, labels=2 * source.labels)
 
 
-def _stylized_arrays(source, root):
+def _with_stylized_arrays(source, root):
+    height, width, channels = source.images.shape[1:]
+    images, labels = [*source.images], [*source.labels]
     paths = _class_images(root, source.class_names, source.class_names)
-    images = np.stack([_read_image(path, source.images.shape[1:]) for name in source.class_names for path in paths[name]])
-    labels = np.repeat(np.arange(source.num_classes), [len(paths[name]) for name in source.class_names])
-    images, labels = np.concatenate([source.images, images]), np.concatenate([source.labels, labels])
-    return dataclasses.replace(source, size=len(images), kept=None, images=images, labels=labels)
+    for label, path in [(label, path) for label, name in enumerate(source.class_names) for path in paths[name]]:
+        try:
+            images.append(Fit(height, width, "stretch").levels(image_ops.decode(tf.io.read_file(path), channels)).numpy())
+        except tf.errors.InvalidArgumentError as error:
+            raise ValueError(f"Expected an image that can be decoded. Received: {path}") from error
+        labels.append(label)
+    return dataclasses.replace(source, size=len(images), kept=None, images=np.stack(images), labels=np.array(labels, np.int64))
 
 
 def _class_images(root, classes, known):
     """Returns {class folder: sorted paths} of `classes`, none empty; raises for folders that are not among the known classes."""
-    folders = {*_subfolders(root)}
-    if unknown := sorted(folders - set(known)):
-        raise ValueError(f"Expected only folders of the training set's classes in {root}. Received also: {_some(unknown)}")
-    if missing := sorted(set(classes) - folders):
-        raise FileNotFoundError(f"Expected a folder of stylized images for each class in {root}. Missing: {_some(missing)}")
-    paths = {name: [os.path.join(root, name, file) for file in _images(os.path.join(root, name))] for name in classes}
-    if empty := sorted(name for name in classes if not paths[name]):
-        raise FileNotFoundError(f"Expected images ({', '.join(SUFFIXES)}) in each class folder of {root}. Received: none in {_some(empty)}")
+    folders = _subfolders(root)
+    if unknown := sorted(set(folders) - set(known)):
+        raise ValueError(f"Expected only folders of the training set's classes in {root}. Received also: {list_some(unknown)}")
+    paths = {name: [os.path.join(root, name, file) for file in _images(os.path.join(root, name))] for name in classes if name in folders}
+    if empty := sorted(name for name in classes if not paths.get(name)):
+        raise FileNotFoundError(f"Expected stylized images of each class in {root} ({', '.join(SUFFIXES)}). Missing: {list_some(empty)}")
     return paths
-
-
-def _read_image(path, shape):
-    """Returns uint8 [H, W, C]."""
-    try:
-        image = image_ops.decode(tf.io.read_file(path), shape[-1])
-    except tf.errors.InvalidArgumentError as error:
-        raise ValueError(f"Expected an image that can be decoded. Received: {path}") from error
-    if image.shape != shape:
-        image = tf.cast(tf.clip_by_value(tf.round(image_ops.resize(image, *shape[:2])), 0, 255), tf.uint8)
-    return image.numpy()

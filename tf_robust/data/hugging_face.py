@@ -19,28 +19,16 @@ _SPLITS = {"train": ("train",), "validation": ("validation", "valid", "val", "de
 
 
 def splits(name: str) -> tuple[str, ...]:
-    """Returns the splits of `hf:NAME_OR_DIR`, of train, validation and test; `all` if it has one only."""
-    own = set(_load(name))
-    found = tuple(split for split, names in _SPLITS.items() if own & set(names))
-    return found if len(own) > 1 else (WHOLE,)
-
-
-def has_splits(name: str) -> bool:
-    """Returns whether a data set has several splits."""
-    return splits(name) != (WHOLE,)
-
-
-def has_validation(name: str, data_dir: str | None, validation_fraction: float) -> bool:
-    """Returns whether a data set with splits has one for validation, or a part of its training images."""
-    del data_dir
-    found = splits(name)
-    return "validation" in found or ("train" in found and validation_fraction > 0)
+    """Returns the splits of `hf:NAME_OR_DIR`, of train, validation and test; () if it has one only."""
+    own = tuple(_load(name))
+    found = tuple(split for split, names in _SPLITS.items() if {*own} & {*names})
+    return (found or own) if len(own) > 1 else ()  # `open_hf` refuses others
 
 
 def open_hf(name: str, split: str, options: ReadOptions) -> ArraySource:
-    """Reads one split of `hf:NAME_OR_DIR`, of which only `options.examples`; split `all`: the only one.
+    """Reads one split of `hf:NAME_OR_DIR`, or `options.examples` of it; split `all`: the only one.
 
-    Without `options.file_size`, the images have the size of the training images if they all have one, else 224x224.
+    Without `options.size`, the images have the size of the training images if they all have one, else 224x224.
     """
     loaded = _load(name)
     divided = split in ("train", "validation") and "validation" not in splits(name)
@@ -55,7 +43,7 @@ def open_hf(name: str, split: str, options: ReadOptions) -> ArraySource:
     kept = whole[np.sort(stratified_order(labels[whole])[: options.examples])] if options.examples else whole
     found = {one: _sizes_and_channels(loaded[one], image_column, f"{name} ({one})") for one in {own, first}}
     (own_sizes, _), (usual_sizes, channels) = found[own], found[first]
-    height, width = options.file_size or (next(iter(usual_sizes)) if len(usual_sizes) == 1 else USUAL_SIZE)
+    height, width = options.size or (next(iter(usual_sizes)) if len(usual_sizes) == 1 else USUAL_SIZE)
     change = None if own_sizes == {(height, width)} else Fit(height, width, options.image_fit, varying=len(own_sizes) > 1)
 
     def read(positions):
@@ -68,7 +56,7 @@ def open_hf(name: str, split: str, options: ReadOptions) -> ArraySource:
 
 
 def _sizes_and_channels(table, image_column, where):
-    """The sizes {(height, width)} of all images, and 1 channel if they are all gray, else 3; without decoding them."""
+    """Returns the sizes {(height, width)} of all images, and 1 channel if they are all gray, else 3; without decoding them."""
     import datasets
 
     sizes, channels = set(), 1
@@ -81,13 +69,12 @@ def _sizes_and_channels(table, image_column, where):
                 raise ValueError(f"Expected images of uint8 in {where}. Received: floating-point values in row {row}")
             turned = image.getexif().get(PIL.ExifTags.Base.Orientation, 1) in (5, 6, 7, 8)  # by 90 degrees, when it is decoded
             sizes.add(image.size if turned else image.size[::-1])
-            is_gray = image.mode in ("1", "L") or image.mode.startswith("I")
-            channels = channels if is_gray else 3
+            channels = channels if image.mode in ("1", "L") or image.mode.startswith("I") else 3
     return sizes, channels
 
 
 def _class_names(loaded, label_column, name, num_classes):
-    """The names of the classes: those of the column, else of the labels of all splits, some of which may lack a class."""
+    """Returns the names of the column's classes, else of the labels of all splits, some of which may lack a class."""
     tables = [table for table in loaded.values() if label_column in table.features]
     if names := getattr(tables[0].features[label_column], "names", ()):
         return names
@@ -97,7 +84,7 @@ def _class_names(loaded, label_column, name, num_classes):
 
 
 def _load(name):
-    """{split: table} of a data set."""
+    """Returns {split: table} of a data set."""
     try:
         import datasets
     except ImportError as error:
@@ -112,20 +99,20 @@ def _load(name):
 
 
 def _columns(table, name):
-    """The columns of the images and of the labels."""
+    """Returns the columns of the images and of the labels."""
     import datasets
 
     images = [column for column, feature in table.features.items() if isinstance(feature, datasets.Image)]
-    labels = [column for column, feature in table.features.items() if isinstance(feature, datasets.ClassLabel)]
-    label = next((column for column in ("label", "labels") if column in table.features), labels[0] if labels else None)
-    if not images or label is None:
+    classes = [column for column, feature in table.features.items() if isinstance(feature, datasets.ClassLabel)]
+    labels = [column for column in ("label", "labels", *classes) if column in table.features]
+    if not images or not labels:
         kinds = ", ".join(f"{column} ({type(feature).__name__})" for column, feature in table.features.items())
         raise ValueError(f"Expected a column of images and one of class labels in {name}. Received: {kinds}")
-    return images[0], label
+    return images[0], labels[0]
 
 
 def _pixels(image, channels):
-    """A Pillow image as uint8 [H, W, channels]; of 16 bits the upper 8."""
+    """Returns a Pillow image as uint8 [H, W, channels]; of 16 bits the upper 8."""
     if image.mode.startswith("I"):  # Pillow's conversion would cut values above 255
         values = np.asarray(image).clip(0, 65535)
         bits_16 = image.mode != "I" or values.max() > 255  # mode I may also have 8 bits

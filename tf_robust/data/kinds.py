@@ -1,4 +1,4 @@
-"""The kinds of data, `DATA_KINDS`: how the names of data sets begin, and how they are opened.
+"""The kinds of data, `DATA_KINDS`: how the names of data sets begin, and how they are opened. Without TensorFlow until then.
 
 A kind of your own is one entry. Its images are read as `mine:PATH` everywhere, and are divided in three if they have no splits:
 
@@ -7,9 +7,6 @@ A kind of your own is one entry. Its images are read as `mine:PATH` everywhere, 
         return tfr.data.from_arrays(images, labels, name, num_classes=options.num_classes)
 
     DATA_KINDS["mine"] = DataKind("mine:PATH", "images in my format", open_mine)
-    tfr.evaluate(model, data="mine:photos.bin")
-
-Importing this module does not import TensorFlow.
 """
 
 import dataclasses
@@ -28,31 +25,26 @@ from tf_robust.utils.lazy import lazy
 if typing.TYPE_CHECKING:
     from tf_robust.data.source import Source
 
+SPLITS = ("train", "validation", "test")
 _FRACTION_WITHOUT_SPLITS = 0.1  # of the images of a data set without splits, for validation and for test
 _FILE = "tfds_names.json"  # {"version": of TFDS, "names": [...]}, written by `python -m tf_robust.data.kinds`
 
 
 @dataclasses.dataclass(frozen=True)
 class ReadOptions:
-    """How images are read: arguments of `data.open_source`, where `size` is (height, width) or () for `image_size` = 0.
+    """How images are read: arguments of `data.open_source`, of which `examples` is 0 unless a kind may read only these many.
 
-    `examples` is 0 unless the kind may read these many only; the rest is done for all kinds.
+    size: (height, width) of images from files of any size; (): their own.
     """
 
     data_dir: str | None = None
     size: tuple[int, ...] = ()
-    default_size: tuple[int, ...] = ()
     image_fit: str = "crop"
     validation_fraction: float = 0.0
     examples: int = 0
     download: bool = False
     data_range: str = ""
     num_classes: int = 0
-
-    @property
-    def file_size(self) -> tuple[int, ...]:
-        """(height, width) of images that are read from files of any size; (): that of the files."""
-        return self.size or self.default_size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,10 +54,9 @@ class DataKind:
     Attributes:
         form: how its names are written: KEY, or KEY:PATH for data in files.
         help: one line.
-        open: (name, split, `ReadOptions`) -> `Source`; split is train, validation or test, or `all` if the data have no splits.
-        has_splits: (name) -> whether the data have splits of their own; others are divided in three.
-        has_training: (name) -> whether there are training images.
-        has_validation: (name, data_dir, validation_fraction) -> whether data with splits have a part for validation.
+        open: (name, split, `ReadOptions`) -> `Source`; split is one of `SPLITS`, or `all` if the data have no splits.
+        splits: (name) -> those of `SPLITS` that the data have; data without splits are divided in three.
+        has_validation: (name, data_dir, validation_fraction) -> whether there are validation images, if that depends on more than `splits`.
         user_files: whether the data are files of the user, which may change.
         class_folders: whether the classes are subfolders.
         has_range: whether the pixel scale of the images may be given, as `data_range`.
@@ -76,9 +67,8 @@ class DataKind:
     form: str
     help: str
     open: "Callable[[str, str, ReadOptions], Source]"
-    has_splits: Callable[[str], bool] = lambda name: False
-    has_training: Callable[[str], bool] = lambda name: True
-    has_validation: Callable[[str, str | None, float], bool] = lambda name, data_dir, validation_fraction: validation_fraction > 0
+    splits: Callable[[str], Collection[str]] = lambda name: ()
+    has_validation: Callable[[str, str | None, float], bool] | None = None
     user_files: bool = True
     class_folders: bool = False
     has_range: bool = False
@@ -91,27 +81,24 @@ class DataKind:
         return ":" in self.form
 
 
-def _embedded(name, help, function):
-    """A data set that is made of scikit-learn's digits or of MNIST, with three splits."""
-    return DataKind(name, help, lazy(function), lambda name: True, has_validation=lambda *arguments: True, user_files=False)
-
-
-_DIGITS = "tf_robust.data.corner_digits"
-_FOLDERS, _HF, _TFDS = "tf_robust.data.folders", "tf_robust.data.hugging_face", "tf_robust.data.tfds_sets"
+_DIGITS, _ARRAYS, _FOLDERS = "tf_robust.data.corner_digits", "tf_robust.data.arrays", "tf_robust.data.folders"
+_HF, _TFDS = "tf_robust.data.hugging_face", "tf_robust.data.tfds_sets"
+_EMBEDDED = {
+    "digits": "scikit-learn's digits, enlarged, 10 classes; needs no download",
+    "synthetic_digits": "corner digits from scikit-learn's digits, 15 classes; needs no download",
+    "synthetic_mnist": "FCL's corner digits from MNIST, 15 classes",
+}
 
 DATA_KINDS: dict[str, DataKind] = {
-    "digits": _embedded("digits", "scikit-learn's digits, enlarged, 10 classes; needs no download", f"{_DIGITS}:open_digits"),
-    "synthetic_digits": _embedded(
-        "synthetic_digits", "corner digits from scikit-learn's digits, 15 classes; needs no download", f"{_DIGITS}:open_digits"
-    ),
-    "synthetic_mnist": _embedded("synthetic_mnist", "FCL's corner digits from MNIST, 15 classes", f"{_DIGITS}:open_synthetic_mnist"),
+    **{
+        name: DataKind(name, help, lazy(f"{_DIGITS}:open_digits"), splits=lambda name: SPLITS, user_files=False)
+        for name, help in _EMBEDDED.items()
+    },
     "folder": DataKind(
         "folder:DIR",
         "images, one subfolder per class, or DIR/train and DIR/test with such subfolders",
         lazy(f"{_FOLDERS}:open_folder"),
-        has_splits=lazy(f"{_FOLDERS}:has_splits"),
-        has_training=lazy(f"{_FOLDERS}:has_training"),
-        has_validation=lazy(f"{_FOLDERS}:has_validation"),
+        splits=lazy(f"{_FOLDERS}:splits"),
         class_folders=True,
     ),
     "csv": DataKind(
@@ -123,8 +110,8 @@ DATA_KINDS: dict[str, DataKind] = {
     "npz": DataKind(
         "npz:FILE",
         "the arrays x and y, or images and labels, of an .npz file; or x_train, y_train, x_test, y_test",
-        lazy("tf_robust.data.arrays:open_npz"),
-        has_splits=lazy("tf_robust.data.arrays:npz_has_splits"),
+        lazy(f"{_ARRAYS}:open_npz"),
+        splits=lazy(f"{_ARRAYS}:npz_splits"),
         has_range=True,
         suffix=".npz",
     ),
@@ -132,8 +119,7 @@ DATA_KINDS: dict[str, DataKind] = {
         "hf:NAME_OR_DIR",
         "a data set of Hugging Face's package datasets (extra [datasets])",
         lazy(f"{_HF}:open_hf"),
-        has_splits=lazy(f"{_HF}:has_splits"),
-        has_validation=lazy(f"{_HF}:has_validation"),
+        splits=lazy(f"{_HF}:splits"),
         user_files=False,
         package="datasets",
     ),
@@ -141,7 +127,7 @@ DATA_KINDS: dict[str, DataKind] = {
         "mnist, cifar10, cifar100, imagenet2012, ...",
         "any image-classification set of TFDS by its name, in --data_dir",
         lazy(f"{_TFDS}:open_tfds"),
-        has_splits=lambda name: True,
+        splits=lambda name: ("train", "test"),
         has_validation=lazy(f"{_TFDS}:has_validation"),
         user_files=False,
     ),
@@ -149,7 +135,7 @@ DATA_KINDS: dict[str, DataKind] = {
 
 
 def kind_of(name: str) -> DataKind:
-    """Returns the kind of a data set: that of its name or of its prefix, else that of TFDS."""
+    """Returns the kind of a data set by its name or prefix; TFDS has all other names."""
     key, colon, _ = name.partition(":")
     kind = DATA_KINDS.get(key)
     return kind if kind and kind.has_path == bool(colon) else DATA_KINDS["tfds"]
@@ -162,17 +148,21 @@ def path_of(name: str) -> str:
 
 def has_splits(name: str) -> bool:
     """Returns whether a data set has splits of its own; `open_source` divides others in three."""
-    return kind_of(name).has_splits(name)
+    return bool(kind_of(name).splits(name))
 
 
 def has_training(name: str) -> bool:
     """Returns whether a data set has training images: a folder may have test/ alone."""
-    return kind_of(name).has_training(name)
+    return not (splits := kind_of(name).splits(name)) or "train" in splits
 
 
 def has_validation(name: str, data_dir: str | None = None, validation_fraction: float = 0.0) -> bool:
     """Returns whether `open_source(name, "validation", ...)` has examples."""
-    return not has_splits(name) or kind_of(name).has_validation(name, data_dir, validation_fraction)
+    kind = kind_of(name)
+    if kind.has_validation:
+        return kind.has_validation(name, data_dir, validation_fraction)
+    splits = kind.splits(name)
+    return not splits or "validation" in splits or "train" in splits and validation_fraction > 0
 
 
 def held_out_fraction(name: str, validation_fraction: float) -> float:
@@ -181,7 +171,7 @@ def held_out_fraction(name: str, validation_fraction: float) -> float:
 
 
 def data_names() -> set[str]:
-    """Returns the names of the embedded data sets, and of those of TFDS as recorded."""
+    """Returns the names of the embedded data sets and the recorded names of TFDS."""
     return {*(name for name, kind in DATA_KINDS.items() if kind.form == name), *_recorded()["names"]}
 
 
@@ -193,14 +183,14 @@ def knows_all_data() -> bool:
 
 def data_of(name: str | os.PathLike) -> str:
     """Returns the name of a data set: folder:DIR, csv:FILE or npz:FILE of a path that exists, unless it is the name of a known set."""
-    path, known = os.fspath(name), isinstance(name, str) and name in data_names()
-    existing = os.path.expanduser(path)
-    if not known and os.path.isdir(existing):
-        return f"folder:{path.rstrip(os.sep) or path}"
-    if known or not os.path.isfile(existing):
+    path = os.fspath(name)
+    existing, suffix = os.path.expanduser(path), os.path.splitext(path)[1]
+    if isinstance(name, str) and name in data_names():
         return path
-    suffix = os.path.splitext(path)[1]
-    return next((f"{key}:{path}" for key, kind in DATA_KINDS.items() if suffix and kind.suffix == suffix), path)
+    if os.path.isdir(existing):
+        return f"folder:{path.rstrip(os.sep) or path}"
+    keys = [key for key, kind in DATA_KINDS.items() if suffix and kind.suffix == suffix and os.path.isfile(existing)]
+    return f"{keys[0]}:{path}" if keys else path
 
 
 def shift_data(name: str) -> str:
@@ -210,10 +200,9 @@ def shift_data(name: str) -> str:
 
 def shift_name(data: str) -> str:
     """Returns the name of a shifted data set in metrics: a TFDS name, or the last part of a path without its suffix."""
-    kind = kind_of(data)
-    if kind.has_path:
-        data = os.path.basename(os.path.normpath(data.partition(":")[2]))
-        data = os.path.splitext(data)[0] if kind.suffix else data
+    if kind_of(data).has_path:
+        file = os.path.basename(os.path.normpath(data.partition(":")[2]))
+        data = os.path.splitext(file)[0] if kind_of(data).suffix else file
     return re.sub(r"[^\w./-]+", "_", data)
 
 

@@ -56,7 +56,7 @@ def training_batches(
     """Returns the training batches from a global step on, epoch after epoch, as a pure function of the arguments.
 
     Args:
-        source: a `Source`.
+        source: the training set.
         batch_size: examples per step, over all replicas.
         seed: of the run.
         step: the first global step.
@@ -65,44 +65,32 @@ def training_batches(
         servers: addresses of processes that prepare the batches (`data.pipeline.Server`); empty: this process.
 
     Returns:
-        infinite Dataset of `Batch`
-
-    Raises:
-        ValueError: the batch is empty or larger than the data.
+        infinite Dataset of `Batch`; ValueError: the batch is empty or larger than the data
     """
-    examples, to_batch = _steps(source, batch_size, seed, step, augmentations, views)
+    examples, to_batch = _steps(source, batch_size, seed=seed, step=step, augmentations=augmentations, views=views)
 
     def to_batches(examples):
         return examples.map(to_batch, num_parallel_calls=PARALLEL_CALLS, deterministic=True).prefetch(4)
 
     if not servers:
         return to_batches(examples)
-    shards = [to_batches(examples.shard(len(servers), number)) for number in range(len(servers))]
-    parts = [
-        shard.apply(service.distribute("parallel_epochs", f"grpc://{server}", compression=None)).prefetch(2)
-        for server, shard in zip(servers, shards, strict=True)
-    ]
+    parts = []
+    for number, server in enumerate(servers):
+        shard = to_batches(examples.shard(len(servers), number))
+        parts.append(shard.apply(service.distribute("parallel_epochs", f"grpc://{server}", compression=None)).prefetch(2))
     in_turn = tf.data.Dataset.range(len(parts)).repeat()
-    return tf.data.Dataset.choose_from_datasets(parts, in_turn, stop_on_empty_dataset=True).with_options(_training_options())
+    return tf.data.Dataset.choose_from_datasets(parts, in_turn, stop_on_empty_dataset=True).with_options(_options(shard=False))
 
 
-def first_batch(
-    source: Source,
-    batch_size: int,
-    *,
-    seed: int,
-    step: int = 0,
-    augmentations: Sequence[Augmentation] = (),
-    views: Sequence[Augmentation] = (clean,),
-) -> Batch:
-    """Returns the first of `training_batches` without building their graph; values may differ in the last digit. Arguments as there."""
-    examples, to_batch = _steps(source, batch_size, seed, step, augmentations, views)
+def first_batch(source: Source, batch_size: int, **options: typing.Any) -> Batch:
+    """Returns the first of `training_batches` without building their graph; values may differ in the last digit. Options as there."""
+    examples, to_batch = _steps(source, batch_size, **options)
     with tf.device("CPU"):  # as in a Dataset
         return to_batch(*next(iter(examples)))
 
 
-def _steps(source, batch_size, seed, step, augmentations, views):
-    """The examples of each step, a Dataset of (step, examples), and the function that makes a `Batch` of them."""
+def _steps(source, batch_size, *, seed, step=0, augmentations=(), views=(clean,)):
+    """Returns the examples of each step, a Dataset of (step, examples), and the function that makes a `Batch` of them."""
     first, skipped = divmod(step, steps_per_epoch(source, batch_size))
     windows = min_crop_areas(views) if source.cuts_windows else ()
     if windows:  # cropped from the full image in its original resolution
@@ -114,48 +102,40 @@ def _steps(source, batch_size, seed, step, augmentations, views):
 
     def to_batch(step, example):
         images, labels, positions = example
-        shape = [batch_size, *source.image_shape]
-        inputs = [image_ops.to_float(part) for part in (tf.unstack(images, len(windows), axis=1) if windows else [images])]
+        shape, key = [batch_size, *source.image_shape], tf.stack([tf.constant(seed, tf.int64), step])
 
         def apply(function, part, purpose):
-            return tf.ensure_shape(function(part, philox.fold(tf.stack([tf.constant(seed, tf.int64), step]), purpose)), shape)
+            return tf.ensure_shape(function(part, philox.fold(key, purpose)), shape)
 
+        inputs = [image_ops.to_float(part) for part in (tf.unstack(images, len(windows), axis=1) if windows else [images])]
         for position, augment in enumerate(augmentations):
             inputs = [apply(augment, part, FIRST_AUGMENTATION + position) for part in inputs]
-        outputs = tuple(apply(view, inputs[position if windows else 0], FIRST_VIEW + position) for position, view in enumerate(views))
+        inputs = inputs if windows else inputs * len(views)
+        outputs = tuple(apply(view, part, FIRST_VIEW + position) for position, (view, part) in enumerate(zip(views, inputs)))
         return Batch(outputs, labels, tf.fill([batch_size], step), positions)
 
-    examples = tf.data.Dataset.range(first, tf.int64.max).flat_map(read_epoch).enumerate(start=step).with_options(_training_options())
+    examples = tf.data.Dataset.range(first, tf.int64.max).flat_map(read_epoch).enumerate(start=step).with_options(_options(shard=False))
     return examples, to_batch
 
 
 def steps_per_epoch(source: Source, batch_size: int) -> int:
     """Returns the number of full batches in an epoch; raises ValueError if the batch is empty or larger than the data."""
-    if batch_size < 1:
-        raise ValueError(f"Expected batch_size >= 1. Received: {batch_size}")
-    if batch_size > len(source):
-        raise ValueError(
-            f"Expected a batch no larger than the data ({len(source)} examples of {source.name}, "
-            f"{source.split}). Received: batch_size={batch_size}"
-        )
+    if not 1 <= batch_size <= len(source):
+        raise ValueError(f"Expected batch_size in 1..{len(source)}, the size of {source.name} ({source.split}). Received: {batch_size}")
     return len(source) // batch_size
 
 
 def evaluation_batches(source: Source, batch_size: int = 256) -> tf.data.Dataset:
     """Returns a Dataset of (float32 [B, H, W, C] in [0, 1], int64 [B]) in the fixed order."""
-    return source.ordered(batch_size).map(lambda images, labels: (image_ops.to_float(images), labels)).prefetch(2).with_options(_untuned())
+    return source.ordered(batch_size).map(lambda images, labels: (image_ops.to_float(images), labels)).prefetch(2).with_options(_options())
 
 
-def _untuned():
-    """Disables tf.data's autotuning: parallelism is fixed, and the tuner can restrict a network to half of the cores."""
+def _options(shard=True):
+    """Returns options without tf.data's autotuning: parallelism is fixed, and the tuner can restrict a network to half of the cores."""
     options = tf.data.Options()
     options.autotune.enabled = False
-    return options
-
-
-def _training_options():
-    options = _untuned()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    if not shard:
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return options
 
 
@@ -200,9 +180,8 @@ def views(
 
 def views_of(images: tf.Tensor, functions: Sequence[Augmentation], seed: tf.Tensor) -> tuple[tf.Tensor, ...]:
     """Returns the views of images, float32 [N, H, W, C] in [0, 1]. functions: one for each view; seed: int64 [2], of the step."""
-    return tuple(
-        tf.ensure_shape(view(images, philox.fold(seed, FIRST_VIEW + number)), images.shape) for number, view in enumerate(functions)
-    )
+    seeds = [philox.fold(seed, FIRST_VIEW + number) for number in range(len(functions))]
+    return tuple(tf.ensure_shape(view(images, key), images.shape) for view, key in zip(functions, seeds))
 
 
 def view_functions(views: Sequence[str | Augmentation]) -> list[Augmentation]:

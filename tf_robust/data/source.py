@@ -9,7 +9,7 @@ import hashlib
 import os
 import typing
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -34,8 +34,7 @@ class Fit:
 
     Attributes:
         height, width: of the result, in pixels.
-        how: `crop` covers the result and crops the center; `stretch` ignores the aspect ratio; `pad` fits the image inside, at the
-            center, on black.
+        how: `crop` covers the result and crops the center; `stretch` ignores the aspect ratio; `pad` puts the image on black.
         varying: the images have many sizes. `crop` then follows ImageNet's protocol: an image first covers 8/7 of the height and
             width, and training crops random windows instead.
     """
@@ -74,13 +73,13 @@ class Fit:
 
     def __str__(self) -> str:
         size = f"{self.height}x{self.width}"
-        if self.how == "stretch":
-            return f"resized to {size}, whatever the aspect ratio"
-        if self.how == "pad":
-            return f"resized to fit inside {size}, padded with black"
-        if not self.varying:
-            return f"resized to cover {size}, center-cropped"
-        return f"resized to cover {round(self.height * _MARGIN)}x{round(self.width * _MARGIN)}, center-cropped to {size}"
+        if self.random_windows:
+            return f"resized to cover {round(self.height * _MARGIN)}x{round(self.width * _MARGIN)}, center-cropped to {size}"
+        return {
+            "crop": f"resized to cover {size}, center-cropped",
+            "stretch": f"resized to {size}, whatever the aspect ratio",
+            "pad": f"resized to fit inside {size}, padded with black",
+        }[self.how]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,23 +94,18 @@ class Source:
         size: number of examples.
         kept: int [size], positions of the examples in the full set, for a subset; None: the full set.
         class_mask: the columns of the logits that compete, sorted; None: all.
-        label_columns: column of the model's output for each class of the data, where a label map or WordNet ids map them: labels are
-            these columns, of which a model may have more than `num_classes`; None: labels are not mapped.
+        label_columns: column of the model's output for each class, where labels are mapped to these columns; None: they are not.
         fit: how images of other sizes are resized to `image_shape`; None: they have that size and are unchanged.
         columns: {name: text [N] of each example of the full set}, further columns of a table of images; None: none.
         label_set: published set of classes of the labels, one of `configs.data.LABEL_SETS`; empty: not declared.
         balanced: whether an epoch draws every class equally often (`subsets.balanced`).
         superset: the source of which this is a subset, or a function that reads it; None: it is complete.
 
-    Class attributes, which callers check instead of the type:
-        in_memory: all images are held in memory, in `images`.
-        random_access: examples can be selected: `subset` works and `labels` are known. Otherwise the set is read as a stream.
-        sorted_by_class: the fixed order is class by class.
     """
 
-    in_memory: typing.ClassVar[bool] = False
-    random_access: typing.ClassVar[bool] = False
-    sorted_by_class: typing.ClassVar[bool] = False
+    in_memory: typing.ClassVar[bool] = False  # in `images`
+    random_access: typing.ClassVar[bool] = False  # `subset` works and `labels` are known; otherwise the set is read as a stream
+    sorted_by_class: typing.ClassVar[bool] = False  # the fixed order is class by class
 
     name: str
     split: str
@@ -146,7 +140,6 @@ class Source:
         return source
 
     def _with_supersets(self):
-        """Yields this source, the source of which it is a subset, and so on."""
         source: Source | None = self
         while source is not None:
             yield source
@@ -165,7 +158,7 @@ class Source:
     @property
     def cuts_windows(self) -> bool:
         """Whether `epoch` can crop the windows of views from images in their original size."""
-        return False
+        return self.fit is not None and not self.in_memory
 
     @property
     def varying_size(self) -> bool:
@@ -190,9 +183,7 @@ class Source:
 
     def epoch_order(self, seed: int, epoch: int | tf.Tensor) -> tf.Tensor:
         """Returns the examples of an epoch, int [size] positions in the fixed order: a pure function of (seed, epoch)."""
-        if self.balanced:
-            return balanced_order(self.read_labels(), seed, epoch)
-        return epoch_order(self.size, seed, epoch)
+        return balanced_order(self.read_labels(), seed, epoch) if self.balanced else epoch_order(self.size, seed, epoch)
 
     def ordered(self, batch_size: int) -> tf.data.Dataset:
         """Returns a Dataset of (uint8 [B, H, W, C], int64 [B]) in the fixed order; the last batch may be smaller."""
@@ -221,9 +212,17 @@ class Source:
         """
         raise NotImplementedError
 
+    def check_random_access(self, expected: str, received: object, advice: str = "") -> None:
+        """Raises ValueError, of what was expected and received, if the source is read as a stream."""
+        if not self.random_access:
+            raise ValueError(f"Expected {expected} for {self.name}, which is read as a stream. Received: {received}{advice}")
+
     def subset(self, indices: np.ndarray) -> typing.Self:
         """Returns the examples at these positions of the fixed order, int [M]; raises ValueError if the source is read as a stream."""
         raise ValueError(f"Expected a data set that supports subsets. Received: {self.name}, which is read as a stream")
+
+    def _select(self, indices, **fields):
+        return dataclasses.replace(self, size=len(indices), kept=self.positions[indices], superset=self, **fields)
 
     def part(self, first: int, last: int) -> typing.Self:
         """Returns the examples `first`..`last` - 1 of the fixed order, for evaluation; also of a source that is read as a stream."""
@@ -236,18 +235,13 @@ class Source:
     def read_range(self, first: int, last: int) -> Arrays:
         """Returns the examples `first`..`last` - 1 of the fixed order: (uint8 [n, H, W, C], int64 labels [n])."""
         if self.random_access:
-            return collect(self.subset(np.arange(first, last)).ordered(_RANGE_BATCH))
+            return collect(self.part(first, last).ordered(_RANGE_BATCH))
         return collect(self.ordered(1).skip(first).take(last - first))
 
 
 @dataclasses.dataclass(frozen=True)
 class ArraySource(Source):
-    """All examples in memory.
-
-    Attributes:
-        images: uint8 [N, H, W, C].
-        labels: int64 [N].
-    """
+    """All examples in memory: images, uint8 [N, H, W, C], and labels, int64 [N]."""
 
     in_memory = random_access = True
 
@@ -277,22 +271,14 @@ class ArraySource(Source):
         del windows  # images have one size: views crop their windows themselves
         with tf.init_scope(), tf.device("CPU"):  # tensors that a graph captures may be larger than its constants, 2 GB
             images, labels = tf.constant(self.images), tf.constant(self.labels)
-        order = self.epoch_order(seed, epoch)
-        batches = tf.data.Dataset.from_tensor_slices(order).skip(skip_batches * batch_size)
+        batches = tf.data.Dataset.from_tensor_slices(self.epoch_order(seed, epoch)).skip(skip_batches * batch_size)
         change = tf.identity if self.fit is None else self.fit.levels
         return batches.batch(batch_size, drop_remainder=True).map(
             lambda i: (change(tf.gather(images, i)), tf.gather(labels, i), tf.cast(i, tf.int64))
         )
 
     def subset(self, indices: np.ndarray) -> typing.Self:
-        return dataclasses.replace(
-            self,
-            size=len(indices),
-            kept=self.positions[indices],
-            superset=self,
-            images=self.images[indices],
-            labels=self.labels[indices],
-        )
+        return self._select(indices, images=self.images[indices], labels=self.labels[indices])
 
     def read_range(self, first: int, last: int) -> Arrays:
         return (self.images[first:last], self.labels[first:last]) if self.fit is None else super().read_range(first, last)
@@ -348,11 +334,16 @@ def normalize_name(name: str) -> str:
     return unicodedata.normalize("NFC", path_text(name))
 
 
+def list_some(names: Collection[str]) -> str:
+    """Returns the first five of some names, and their number, for messages."""
+    return f"{', '.join([*names][:5])}{', ...' if len(names) > 5 else ''} ({len(names)})"
+
+
 def check_labels(labels: np.ndarray, num_classes: int, where: str) -> None:
     """Raises ValueError unless every label is in 0..num_classes - 1; `where` names the labels in the message."""
     labels = np.asarray(labels)
     bad = np.flatnonzero((labels < 0) | (labels >= num_classes))
     if bad.size:
-        raise ValueError(
-            f"Expected labels in 0..{num_classes - 1} in {where}. Received: {labels[bad[0]]} at index {bad[0]} ({bad.size} labels)"
-        )
+        hint = ". Try: labels - 1" if labels.min() == 1 and labels.max() == num_classes else ""
+        found = f"{labels[bad[0]]} at index {bad[0]} ({bad.size} labels)"
+        raise ValueError(f"Expected labels in 0..{num_classes - 1} in {where}. Received: {found}{hint}")

@@ -1,8 +1,4 @@
-"""Opens data sets: by name, those of a run, and shifted ones.
-
-Names are those of `kinds.DATA_KINDS`. Splits are train, validation and test; of a set without splits also all, of which the three are
-parts.
-"""
+"""Opens data sets: by name (`kinds.DATA_KINDS`), those of a run, and shifted ones."""
 
 import dataclasses
 import difflib
@@ -15,14 +11,12 @@ import tensorflow as tf
 from tf_robust.configs import DataConfig
 from tf_robust.data import class_mask, folders
 from tf_robust.data.arrays import WHOLE
-from tf_robust.data.kinds import ReadOptions, has_splits, held_out_fraction, kind_of, shift_name
-from tf_robust.data.source import FITS, Source, digest
+from tf_robust.data.kinds import SPLITS, ReadOptions, has_splits, held_out_fraction, kind_of, shift_name
+from tf_robust.data.source import FITS, Source, digest, list_some
 from tf_robust.data.subsets import labelled_fraction, split_train_val_test, stratified_subset
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import path_text
 from tf_robust.utils.progress import print_note
-
-SPLITS = ("train", "validation", "test")
 
 
 def open_source(
@@ -43,17 +37,11 @@ def open_source(
 
     Args:
         name: `digits`, a TFDS name, `folder:DIR` or another of `kinds.DATA_KINDS`; or a source of all images, in memory.
-        split: `train`, `validation` or `test`; `all`: the images of a set without splits.
-        data_dir: directory of the TFDS sets; None: the default of TFDS (~/tensorflow_datasets).
-        image_size: side in pixels to which all images are resized; 0: `default_size` for image files and images of varying size,
-            else their own.
-        image_fit: `crop`, `stretch` or `pad`: how images of another size are resized; see `source.Fit`.
-        default_size: (height, width), such as that of a model's input; empty: the size of image files that all have one, else 224x224.
-        validation_fraction: fraction of the training set held out as `validation` if the set has no validation split
-            of its own; stratified, fixed.
+        split: `train`, `validation` or `test`; `all`: the images of a set without splits, of which the three are parts.
+        data_dir, image_size, image_fit, validation_fraction, download, data_range: as in `configs.DataConfig`.
+        default_size: (height, width) of image files and images of varying size if `image_size` is 0, such as that of a model's input;
+            empty: their own size if they all have one, else 224x224.
         examples: keep only this many examples, stratified and nested; 0 keeps all.
-        download: download a TFDS set that is not in `data_dir`.
-        data_range: pixel scale of the images of `npz:FILE`, as in `arrays.from_arrays`.
         num_classes: number of classes where `csv:FILE` and others have labels as numbers; 0: the largest label + 1.
 
     Raises:
@@ -68,7 +56,7 @@ def open_source(
             raise ValueError(f"Expected evaluation_split=all for {name.name}, which have no splits. Received: {split!r}")
         return _subset(name.resized(size, image_fit), examples)
     kind = kind_of(name)
-    divided = kind.has_splits(name)
+    divided = bool(kind.splits(name))
     if split == WHOLE and divided:
         raise ValueError(f"Expected the split test or validation of {name}, which has splits. Received: {split!r}")
     if data_range and not kind.has_range:
@@ -79,7 +67,7 @@ def open_source(
         raise unknown("image_fit", image_fit, FITS)
     three_parts = not divided and split != WHOLE
     few = 0 if three_parts else examples
-    options = ReadOptions(data_dir, size, tuple(default_size), image_fit, validation_fraction, few, download, data_range, num_classes)
+    options = ReadOptions(data_dir, size or tuple(default_size), image_fit, validation_fraction, few, download, data_range, num_classes)
     source = kind.open(name, split if divided else WHOLE, options).resized(size, image_fit)
     if three_parts:
         source = split_train_val_test(source, split, held_out_fraction(name, validation_fraction))
@@ -118,9 +106,8 @@ def open_split(
     """Returns one split of the data of a run.
 
     Args:
-        config: names the data.
-        split: train, validation or test.
-        examples: number of examples of validation and test, stratified; 0: all. `config.train_examples` is that of train.
+        config, split: as in `open_source`.
+        examples: number of examples of validation and test, stratified; 0: all. `config.train_examples` is the number for train.
         seed: selects the labeled fraction of train.
         model_size: (height, width) of the images that an evaluated model takes; empty: not known.
         num_classes: of the evaluated model; 0: not known.
@@ -140,28 +127,25 @@ def open_split(
         data_range=config.data_range,
         num_classes=num_classes,
     )
-    if images is None and os.path.isdir(config.data):
-        print_note(f"{config.data} is the data set of this name, not the folder. Try: data=folder:{config.data}")
-    if source.fit:
-        windows = source.varying_size and split == "train"
-        hint = "; in training, random windows of them are resized." if windows else ". image_size and image_fit change that."
-        print_note(f"images of {config.data} ({split}) are {source.fit}{_enlargement(source)}{hint}")
-    if images is None and kind_of(config.data).class_folders:
-        _note_missing_images(source, config.data)
+    _print_notes(source, config.data, images is None)
     if split == "train":
         source = labelled_fraction(source, config.label_fraction, seed)
     return map_labels(config, source, num_classes) if mapped else source
 
 
-def _enlargement(source):
-    """`, enlarged by a factor of about 4.7 (median 48x48)` of image files that are much smaller than the images of the model."""
-    size = folders.median_size(source.paths) if source.paths is not None else None
-    factor = max(source.fit.height / size[0], source.fit.width / size[1]) if size else 1.0
-    return f", enlarged by a factor of about {factor:.1f} (median size {size[0]}x{size[1]})" if factor >= 2 else ""
-
-
-def _note_missing_images(source, name):
-    """Notes image files that are not read, and class folders without images."""
+def _print_notes(source, name, named):
+    """Prints how images are resized and, of data given by name, which image files are not read and which classes have no images."""
+    if named and os.path.isdir(name):
+        print_note(f"{name} is the data set of this name, not the folder. Try: data=folder:{name}")
+    if source.fit:
+        size = folders.median_size(source.paths) if source.paths is not None else None
+        factor = max(source.fit.height / size[0], source.fit.width / size[1]) if size else 1.0
+        enlarged = f", enlarged by a factor of about {factor:.1f} (median size {size[0]}x{size[1]})" if factor >= 2 else ""
+        windows = source.varying_size and source.split == "train"
+        hint = "; in training, random windows of them are resized." if windows else ". image_size and image_fit change that."
+        print_note(f"images of {name} ({source.split}) are {source.fit}{enlarged}{hint}")
+    if not (named and kind_of(name).class_folders):
+        return
     if unread := folders.unread_images(source.paths or ()):
         example = path_text(unread[0])
         print_note(f"{len(unread)} images of {name} are not read, such as {example}. Try: PNG or JPEG files in the class folders.")
@@ -175,8 +159,7 @@ def _note_missing_images(source, name):
 def map_labels(config: DataConfig, source: Source, num_classes: int = 0) -> Source:
     """Returns a source whose labels are columns of the model's output, by the label map, the label set or the WordNet ids of its classes.
 
-    Subsets are drawn before: which images they have does not depend on the order of a model's classes. num_classes: of the model; 0: not
-    known.
+    Subsets are drawn before: their images do not depend on the order of a model's classes. num_classes: of the model; 0: not known.
     """
     mapped = source
     if config.label_map:
@@ -193,19 +176,12 @@ def map_labels(config: DataConfig, source: Source, num_classes: int = 0) -> Sour
 
 @dataclasses.dataclass(frozen=True)
 class Shift:
-    """A shifted data set and the columns of a classifier that its classes have.
+    """A shifted data set and the columns of a classifier that its classes have."""
 
-    Attributes:
-        name: in the names of metrics.
-        source: the images; its labels number its own classes.
-        columns: column of the classifier's output for each class of the source.
-        class_mask: the columns that compete; None: all.
-    """
-
-    name: str
-    source: Source
-    columns: tuple[int, ...]
-    class_mask: tuple[int, ...] | None
+    name: str  # in the names of metrics
+    source: Source  # the images; its labels number its own classes
+    columns: tuple[int, ...]  # of the classifier's output, for each class of the source
+    class_mask: tuple[int, ...] | None  # the columns that compete; None: all
 
     def card(self) -> dict:
         """Returns what metrics on this set depend on, for JSON."""
@@ -269,7 +245,7 @@ def matched(source: Source, original: Source, *, name: str, subset: int = 0, ima
         original: the images that the model is evaluated on; its classes are the columns of the model's output.
         name: of the shift, as `shift_name` returns it.
         subset: largest number of images, a fixed stratified subset; 0: all.
-        image_fit: how images of another size are resized, as in `open_source`.
+        image_fit: as in `open_source`.
         present: whether only the classes present in the original compete or, where it has all, those present in the shifted set.
     """
     source = with_size_of(source, original, image_fit)
@@ -301,20 +277,20 @@ def with_size_of(source: Source, original: Source, image_fit: str = "crop") -> S
 
 
 def _columns(source, original):
-    """The column of the original's classes for each class of a shifted set."""
+    """Returns the column of the original's classes for each class of a shifted set."""
     names, known = source.class_names, original.class_names
     column_of = {name: column for column, name in enumerate(known)}
-    numbers = tuple(map(str, range(len(names))))
-    if {*names} <= {*known}:
-        return tuple(column_of[name] for name in names)
-    if len(names) == len(known) and numbers in (names, known):
-        return tuple(range(len(names)))
-    if original.label_set == "imagenet" and {*names} <= class_mask.columns_of_imagenet().keys():
-        return tuple(class_mask.columns_of_imagenet()[name] for name in names)
-    missing = [name for name in names if name not in column_of]
-    nearest = difflib.get_close_matches(missing[0], known, n=1, cutoff=0.7)
-    raise ValueError(
-        f"Expected in {source.name} classes of {original.name}: {', '.join(known[:5])}{', ...' if len(known) > 5 else ''} "
-        f"({len(known)}). Received: {len(missing)} unknown: {', '.join(map(repr, missing[:3]))}{', ...' if len(missing) > 3 else ''}."
-        f"{f' Did you mean {nearest[0]!r}?' if nearest else ' Try: class folders of the same names'}"
-    )
+    if not {*names} <= {*known}:
+        numbers = tuple(map(str, range(len(names))))
+        if len(names) == len(known) and numbers in (names, known):
+            return tuple(range(len(names)))
+        if original.label_set == "imagenet" and {*names} <= class_mask.columns_of_imagenet().keys():
+            column_of = class_mask.columns_of_imagenet()
+    if missing := [name for name in names if name not in column_of]:
+        nearest = difflib.get_close_matches(missing[0], known, n=1, cutoff=0.7)
+        advice = f"Did you mean {nearest[0]!r}?" if nearest else "Try: class folders of the same names"
+        raise ValueError(
+            f"Expected in {source.name} classes of {original.name}: {list_some(known)}. "
+            f"Received unknown: {list_some([*map(repr, missing)])}. {advice}"
+        )
+    return tuple(column_of[name] for name in names)

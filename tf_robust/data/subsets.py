@@ -36,15 +36,12 @@ def stratified_subset(source: Source, count: int) -> Source:
     """Returns `count` examples of a source in its order, or all of at most as many; such subsets are stratified and nested."""
     if count >= len(source):
         return source
-    if not source.random_access:
-        raise ValueError(
-            f"Expected a data set that supports subsets. Received: {source.name}, which is read as a stream, for {count} examples"
-        )
+    source.check_random_access("all examples (0)", count)
     return source.subset(np.sort(stratified_order(np.asarray(source.labels))[:count]))
 
 
 def labelled_fraction(source: Source, fraction: float, seed: int) -> Source:
-    """Returns the part of a training set whose labels are known: stratified, and nested in that of a larger fraction.
+    """Returns the part of a training set whose labels are known: stratified, and nested in the part of a larger fraction.
 
     fraction: in (0, 1], of the examples, rounded; every class must keep some. seed: int, selects the part.
     """
@@ -52,8 +49,7 @@ def labelled_fraction(source: Source, fraction: float, seed: int) -> Source:
         raise ValueError(f"Expected label_fraction in (0, 1]. Received: {fraction}")
     if fraction == 1:
         return source
-    if not source.random_access:
-        raise ValueError(f"Expected label_fraction=1 for {source.name}, which is read as a stream. Received: {fraction}")
+    source.check_random_access("label_fraction=1", fraction)
     labels, count = np.asarray(source.labels), round(fraction * len(source))
     kept = np.sort(stratified_order(labels, seed)[:count])
     missing = np.setdiff1d(labels, labels[kept])
@@ -67,8 +63,7 @@ def labelled_fraction(source: Source, fraction: float, seed: int) -> Source:
 
 def balanced(source: Source) -> Source:
     """Returns a training set of which an epoch draws every class equally often; an epoch has as many examples as before."""
-    if not source.random_access:
-        raise ValueError(f"Expected sampling=shuffled for {source.name}, read as a stream. Received: balanced. Try: class_weights=balanced")
+    source.check_random_access("sampling=shuffled", "balanced", ". Try: class_weights=balanced")
     return dataclasses.replace(source, balanced=True)
 
 
@@ -126,11 +121,11 @@ def held_out_positions(labels: np.ndarray, split: str, fraction: float, name: st
 
 @dataclasses.dataclass(frozen=True)
 class JoinedSource(Source):
-    """The images of one source, then those of another; an epoch draws both in one random order. It is read as a stream.
+    """The images of one source, then of another of the same image shape; an epoch draws both in one random order, as a stream.
 
     Attributes:
         first: has the classes.
-        second: images of the same shape.
+        second: further images.
         second_labels: class of `first` for each class of `second`.
     """
 
@@ -140,45 +135,31 @@ class JoinedSource(Source):
 
     @classmethod
     def of(cls, first: Source, second: Source, second_labels: Sequence[int]) -> typing.Self:
-        """Returns the joined source; raises ValueError for images of different shapes."""
-        if first.image_shape != second.image_shape:
-            raise ValueError(
-                f"Expected images of {first.name} and {second.name} of one shape. Received: {first.image_shape}, {second.image_shape}"
-            )
-        mask = first.class_mask
-        return cls(
-            f"{first.name} and {second.name}",
-            first.split,
-            first.class_names,
-            first.image_shape,
-            len(first) + len(second),
-            first,
-            second,
-            tuple(second_labels),
-            class_mask=mask and tuple(sorted({*mask, *second_labels})),
-            label_columns=first.label_columns,
-            label_set=first.label_set,
-        )
+        """Returns the joined source, with the split, classes and columns of `first`."""
+        name, size, mask = f"{first.name} and {second.name}", len(first) + len(second), first.class_mask
+        joined = cls(name, first.split, first.class_names, first.image_shape, size, first, second, tuple(second_labels))
+        mask = mask and tuple(sorted({*mask, *second_labels}))
+        return dataclasses.replace(joined, class_mask=mask, label_columns=first.label_columns, label_set=first.label_set)
 
     @property
     def cuts_windows(self) -> bool:
         return self.first.cuts_windows and self.second.cuts_windows
 
     def ordered(self, batch_size: int) -> tf.data.Dataset:
-        second = self.second.ordered(batch_size).map(lambda images, labels: (images, self._mapped(labels)))
+        second = self.second.ordered(batch_size).map(lambda images, labels: (images, self._map(labels)))
         return self.first.ordered(batch_size).concatenate(second).unbatch().batch(batch_size)
 
-    def _mapped(self, labels):
+    def _map(self, labels):
         return tf.gather(tf.constant(self.second_labels, tf.int64), labels)
 
     def epoch(
         self, seed: int, epoch: int | tf.Tensor, batch_size: int, skip_batches: int | tf.Tensor = 0, windows: Sequence[float] = ()
     ) -> tf.data.Dataset:
-        def renumbered(images, labels, positions):
-            return images, self._mapped(labels), positions + len(self.first)
+        def renumber(images, labels, positions):
+            return images, self._map(labels), positions + len(self.first)
 
         first = self.first.epoch(seed, epoch, 1, 0, windows).unbatch()
-        second = self.second.epoch(seed, epoch, 1, 0, windows).map(renumbered).unbatch()
+        second = self.second.epoch(seed, epoch, 1, 0, windows).map(renumber).unbatch()
         is_second = tf.cast(self.epoch_order(seed, epoch) >= len(self.first), tf.int64)
         chosen = tf.data.Dataset.choose_from_datasets([first, second], tf.data.Dataset.from_tensor_slices(is_second))
         return chosen.batch(batch_size, drop_remainder=True).skip(tf.cast(skip_batches, tf.int64))

@@ -27,10 +27,10 @@ DAMAGED = (json_format.Error, json.JSONDecodeError, UnicodeDecodeError, TypeErro
 
 @dataclasses.dataclass(frozen=True)
 class RecordFiles(Source):
-    """Record files of a TFDS set: a `tfds.core.DatasetBuilder`, and the name of the split in TFDS."""
+    """Record files of a TFDS set."""
 
-    builder: typing.Any
-    tfds_split: str
+    builder: typing.Any  # tfds.core.DatasetBuilder
+    tfds_split: str  # name of the split in TFDS
 
     @property
     def files(self) -> list[str]:
@@ -55,8 +55,7 @@ class RecordFiles(Source):
         ends = np.cumsum(self.file_lengths)
         file = int(np.searchsorted(ends, first, side="right"))
         before = int(ends[file - 1]) if file else 0
-        records = tf.data.TFRecordDataset(self.files[file:]).skip(first - before).take(last - first)
-        return records.enumerate(start=first)
+        return tf.data.TFRecordDataset(self.files[file:]).skip(first - before).take(last - first).enumerate(start=first)
 
     def _fields(self, record):
         """Returns the features of a record, with the image as it is encoded."""
@@ -78,32 +77,25 @@ class RecordSource(RecordFiles):
     themselves (tf.data's own shuffle buffer also depends on the global seed). Batches skipped on resuming are not decoded.
     """
 
-    @property
-    def cuts_windows(self) -> bool:
-        return self.fit is not None
-
-    @property
-    def _bounds(self):
-        """First position of the examples and the one after the last; a part is a range."""
+    def _records(self):
+        """Returns a Dataset of (position, record) of the examples; a part is a range."""
         first = 0 if self.kept is None else int(self.kept[0])
-        return first, first + self.size
+        return self._range(first, first + self.size)
 
-    def _example(self, crop=None):
+    def _decoder(self, crop=None):
         """Returns a function (position, record) -> (uint8 image, label). crop: (image, position) -> image, instead of `fit`."""
-        channels = self.image_shape[-1]
         fit = tf.identity if self.fit is None else self.fit.levels
         crop = crop or (lambda image, _: tf.ensure_shape(fit(image), self.image_shape))
 
-        def example(position, record):
+        def decode(position, record):
             fields = self._fields(record)
-            image = crop(image_ops.decode(fields["image"], channels), position)
-            image = image if image.dtype == tf.uint8 else tf.cast(tf.round(image), tf.uint8)
-            return image, tf.cast(fields["label"], tf.int64)
+            image = crop(image_ops.decode(fields["image"], self.image_shape[-1]), position)
+            return tf.cast(tf.round(image) if image.dtype.is_floating else image, tf.uint8), tf.cast(fields["label"], tf.int64)
 
-        return example
+        return decode
 
     def ordered(self, batch_size: int) -> tf.data.Dataset:
-        return self._range(*self._bounds).map(self._example(), PARALLEL_READS, deterministic=True).batch(batch_size)
+        return self._records().map(self._decoder(), PARALLEL_READS, deterministic=True).batch(batch_size)
 
     def part(self, first: int, last: int) -> typing.Self:
         return dataclasses.replace(self, size=last - first, kept=self.positions[first:last])
@@ -111,12 +103,10 @@ class RecordSource(RecordFiles):
     def epoch(
         self, seed: int, epoch: int | tf.Tensor, batch_size: int, skip_batches: int | tf.Tensor = 0, windows: Sequence[float] = ()
     ) -> tf.data.Dataset:
-        def random_windows(image, position):
+        def crop(image, position):
             return image_ops.random_crops(image, *self.image_shape[:2], example_seed(seed, epoch, position), windows)
 
-        if self.kept is not None:
-            raise ValueError(f"Expected all examples of {self.name} in an epoch. Received: a part, which is for evaluation")
-        crop = self._example(random_windows if windows or self.varying_size else None)
+        decode = self._decoder(crop if windows or self.varying_size else None)
         files, firsts = tf.constant(self.files), tf.constant(np.cumsum([0, *self.file_lengths[:-1]]), tf.int64)
         order = epoch_order(len(self.files), seed, epoch)
         records = tf.data.Dataset.from_tensor_slices((tf.gather(files, order), tf.gather(firsts, order))).interleave(
@@ -127,17 +117,16 @@ class RecordSource(RecordFiles):
             deterministic=True,
         )
 
-        def shuffled(window, content):
+        def shuffle(window, content):
             order = tf.random.experimental.stateless_shuffle(tf.range(tf.shape(content[0])[0]), tf.stack([seed + epoch * 2**32, window]))
             return tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(lambda part: tf.gather(part, order), content))
 
-        records = records.batch(WINDOW).enumerate().flat_map(shuffled).enumerate().skip(skip_batches * batch_size)
-        return records.map(lambda turn, record: (*crop(turn, record[1]), record[0]), PARALLEL_READS, deterministic=True).batch(
-            batch_size, drop_remainder=True
-        )
+        records = records.batch(WINDOW).enumerate().flat_map(shuffle).enumerate().skip(skip_batches * batch_size)
+        examples = records.map(lambda turn, record: (*decode(turn, record[1]), record[0]), PARALLEL_READS, deterministic=True)
+        return examples.batch(batch_size, drop_remainder=True)
 
     def read_labels(self) -> np.ndarray:
-        return self._labels_of(self._range(*self._bounds))
+        return self._labels_of(self._records())
 
     def read_range(self, first: int, last: int) -> Arrays:
         """Returns the examples of a range, without opening files or decoding records before it."""
@@ -154,9 +143,8 @@ def naming_damaged_files(files: Sequence[str]) -> Iterator[None]:
             try:
                 collections.deque(tf.data.TFRecordDataset(file), maxlen=0)
             except tf.errors.DataLossError:
-                raise OSError(
-                    f"Expected a complete file of records. Received: {file} (truncated or damaged). Try: download the data set again"
-                ) from error
+                found = f"{file} (truncated or damaged). Try: download the data set again"
+                raise OSError(f"Expected a complete file of records. Received: {found}") from error
         raise
 
 
@@ -174,10 +162,7 @@ def builder_of(name: str, data_dir: str | None, download: bool) -> typing.Any:
     import tensorflow_datasets as tfds
 
     where = os.path.expanduser(data_dir or tfds.core.constants.DATA_DIR)
-    advice = (
-        f"Looked in {where}. Try: download, or `tfds build {name} --data_dir={where}`, on a machine with a network; "
-        f"or --data_dir with the directory of the data"
-    )
+    advice = f"Looked in {where}. Try: download, or `tfds build {name} --data_dir={where}` with a network; or another --data_dir"
     try:
         builder = tfds.builder(name, data_dir=data_dir)
     except DAMAGED as error:
@@ -200,48 +185,45 @@ def builder_of(name: str, data_dir: str | None, download: bool) -> typing.Any:
 
 
 def open_tfds(name: str, split: str, options: ReadOptions) -> Source:
-    """Opens one split of a TFDS set, whose name may declare a label set; arguments as in `sources.open_source`."""
+    """Opens one split of a TFDS set, whose name may declare a label set."""
     builder = builder_of(name, options.data_dir, options.download)
-    splits, features = builder.info.splits, builder.info.features
-    own = _has_three_splits(name, splits)
-    final = "test" if own or "validation" not in splits else "validation"
-    tfds_split = {"train": "train", "validation": "validation" if own else "train", "test": final}[split]
-    if tfds_split not in splits:
-        raise ValueError(f"{name} has no split {tfds_split!r}. It has: {', '.join(splits)}")
-    shape, count = features["image"].shape, splits[tfds_split].num_examples
-    class_names = features["label"].names
-    if _fits_memory(builder.info):
+    info = builder.info
+    own = _has_three_splits(name, info)
+    test = "test" if own or "validation" not in info.splits else "validation"
+    tfds_split = {"train": "train", "validation": "validation" if own else "train", "test": test}[split]
+    if tfds_split not in info.splits:
+        raise ValueError(f"{name} has no split {tfds_split!r}. It has: {', '.join(info.splits)}")
+    class_names, label_set = tuple(info.features["label"].names), label_set_of(name)
+    if _fits_memory(info):
         images, labels = _read_arrays(name, tfds_split, options.data_dir)
         source: Source = ArraySource.of(name, split, images, labels, class_names)
-        source = dataclasses.replace(source, label_set=label_set_of(name))
+        source = dataclasses.replace(source, label_set=label_set)
         return source if own or split == "test" else without_validation(source, split, options.validation_fraction)
     if split != "test" and not own and (options.validation_fraction or split == "validation"):
         raise ValueError(
             f"{name} is read as a stream and has no validation split of its own. "
             f"Expected validation_fraction=0. Received: {options.validation_fraction} (split {split!r})"
         )
-    fit = None
+    fit, shape = None, info.features["image"].shape
     if None in shape:
-        height, width = options.file_size or USUAL_SIZE
+        height, width = options.size or USUAL_SIZE
         fit, shape = Fit(height, width, options.image_fit, varying=True), (height, width, shape[-1])
-    return RecordSource(name, split, tuple(class_names), shape, count, builder, tfds_split, fit=fit, label_set=label_set_of(name))
+    count = info.splits[tfds_split].num_examples
+    return RecordSource(name, split, class_names, shape, count, builder, tfds_split, fit=fit, label_set=label_set)
 
 
 @functools.lru_cache(maxsize=4)
 def _read_arrays(name, tfds_split, data_dir):
-    import tensorflow_datasets as tfds
-
     builder = builder_of(name, data_dir, False)
     dataset = builder.as_dataset(split=tfds_split, batch_size=4096, shuffle_files=False)
     with naming_damaged_files([str(file) for file in builder.info.splits[tfds_split].filepaths]):
-        batches = [(b["image"], b["label"]) for b in tfds.as_numpy(dataset)]
-    return np.concatenate([b[0] for b in batches]), np.concatenate([b[1] for b in batches])
+        return collect(dataset.map(lambda batch: (batch["image"], batch["label"])))
 
 
 def has_validation(name: str, data_dir: str | None, validation_fraction: float) -> bool:
     """Returns whether `open_tfds(name, "validation", ...)` has examples."""
     info = builder_of(name, data_dir, False).info
-    return _has_three_splits(name, info.splits) or (validation_fraction > 0.0 and _fits_memory(info))
+    return _has_three_splits(name, info) or (validation_fraction > 0.0 and _fits_memory(info))
 
 
 def _fits_memory(info):
@@ -250,7 +232,6 @@ def _fits_memory(info):
     return None not in shape and largest * np.prod(shape) <= IN_MEMORY_BYTES
 
 
-def _has_three_splits(name, splits):
-    """Returns whether a set has its own validation split. imagenet2012 has none: its test labels are not public, and the papers
-    test on its `validation`."""
-    return "validation" in splits and "test" in splits and not name.startswith("imagenet2012")
+def _has_three_splits(name, info):
+    """Returns whether a set has its own validation split. The papers test on `validation` of imagenet2012, whose test labels are secret."""
+    return {"validation", "test"} <= {*info.splits} and not name.startswith("imagenet2012")

@@ -16,8 +16,7 @@ def batch_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) 
 
     Args:
         x: [N, H, W, C], float32, float16 or bfloat16.
-        gamma: float32 [C], the scale.
-        beta: float32 [C], the offset.
+        gamma, beta: float32 [C], the scale and the offset.
         epsilon: added to the variance.
 
     Returns:
@@ -45,21 +44,11 @@ def batch_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) 
 
 
 def _count(x):
-    """Returns the number of values of each channel, a float32 scalar."""
     return tf.cast(tf.reduce_prod(tf.shape(x)[:-1]), tf.float32)
 
 
 def _gradient(upstream, x, gamma, statistics, kept, epsilon):
-    """Returns the gradients of x, gamma and beta.
-
-    Args:
-        upstream: [N, H, W, C], gradient of the normalized images.
-        x: [N, H, W, C].
-        gamma: float32 [C].
-        statistics: (mean, 1 / standard deviation) of each channel, float32 [C].
-        kept: the last outputs of the kernel that normalized x.
-        epsilon: added to the variance.
-    """
+    """Returns the gradients of x, gamma and beta. statistics: (mean, 1 / standard deviation); kept: last outputs of the kernel of x."""
     spaces = {f"reserve_space_{number}": values for number, values in enumerate(kept, 1)}
 
     def kernel(upstream, x, gamma):

@@ -32,9 +32,6 @@ def jitter(images: tf.Tensor, order: tf.Tensor, amounts: tf.Tensor) -> tf.Tensor
         images: float32 [N, H, W, C] in [0, 1].
         order: int32 [N, 4], each row a permutation of 0..3: the adjustments in the order of their application.
         amounts: float32 [N, 4]: the factors of brightness, contrast and saturation, >= 0, and the shift of the hue, in turns.
-
-    Returns:
-        float32 [N, H, W, C] in [0, 1]
     """
     functions = [functools.partial(function, column) for column, function in enumerate((_brightness, _contrast, _saturation, _hue))]
     for step in range(len(functions)):
@@ -69,13 +66,7 @@ def _hue(column, images, amounts):
 def saturate(images: tf.Tensor, scale: float, shift: float) -> tf.Tensor:
     """Maps the HSV saturation s to clip(scale * s + shift, 0, 1); hue and value stay. A gray pixel has the hue of red, 0.
 
-    Args:
-        images: float32 [N, H, W, C] in [0, 1]; one channel is returned unchanged.
-        scale: factor of the saturation.
-        shift: added to the saturation.
-
-    Returns:
-        float32 [N, H, W, C]
+    Images of one channel are returned unchanged.
     """
     if images.shape[-1] == 1:
         return images

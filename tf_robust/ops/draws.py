@@ -48,9 +48,7 @@ class Draws:
     def normal(self, shape: Sequence[int] = (), zero_fraction: float = 0.0) -> tf.Tensor:
         """Returns standard normal float32 [N, *shape]: the quantiles at the midpoints of 65,536 equal intervals, within +-4.3.
 
-        Args:
-            shape: of each row.
-            zero_fraction: fraction of the numbers that are 0 instead.
+        A fraction `zero_fraction` of the numbers is 0 instead.
         """
         return lookup(tf.constant(_normal_quantiles(zero_fraction)), tf.cast(self._bits(shape), tf.int32))
 

@@ -22,16 +22,9 @@ def gaussian_blur(images: tf.Tensor, sigma: float | np.ndarray | tf.Tensor, *, t
     """Applies a Gaussian filter to each channel, equal to `scipy.ndimage.gaussian_filter` over height and width.
 
     Args:
-        images: float32 [N, H, W, C].
         sigma: standard deviation in pixels, a number or float [N]; 0 leaves an image unchanged. A number is faster.
         truncate: taps reach int(truncate * sigma + 0.5) pixels.
-        mode: padding: the last pixel ("nearest") or the mirror image, border included ("reflect").
-
-    Returns:
-        float32 [N, H, W, C]
-
-    Raises:
-        ValueError: unknown mode.
+        mode: padding: the last pixel ("nearest") or the mirror image, border included ("reflect"); ValueError for another.
     """
     if mode not in ("nearest", "reflect"):
         raise ValueError(f"Expected mode 'nearest' or 'reflect'. Received: {mode!r}")
@@ -82,12 +75,8 @@ def resized_windows(images: tf.Tensor, corners: tf.Tensor, sides: tf.Tensor) -> 
     """Enlarges a window of each image to the image's size, bilinearly, with its border repeated, as in Pillow's `resize`.
 
     Args:
-        images: float32 [N, H, W, C].
         corners: float32 [N, 2], top and left.
         sides: float32 [N, 2], height and width, integral and at least 1; the window lies inside the image.
-
-    Returns:
-        float32 [N, H, W, C]
     """
     for axis in (0, 1):
         side, start, length = images.shape[1], corners[:, axis, None], sides[:, axis, None]
@@ -121,14 +110,7 @@ def correlate(images: tf.Tensor, kernel: np.ndarray) -> tf.Tensor:
     """Correlates each channel with a kernel; padding mirrors the image without repeating its last pixel.
 
     out(h, w) = sum kernel(i, j) in(h + i - center, w + j - center), as OpenCV's filter2D and `scipy.ndimage.correlate`
-    of mode "mirror".
-
-    Args:
-        images: float32 [N, H, W, C].
-        kernel: float [K, L], odd sides.
-
-    Returns:
-        float32 [N, H, W, C]
+    of mode "mirror". kernel: float [K, L], odd sides.
     """
     images = tf.convert_to_tensor(images, tf.float32)
     height, width, channels = images.shape[1:]
@@ -169,13 +151,8 @@ def motion_blur(images: tf.Tensor, radius: float, sigma: float, angles: tf.Tenso
     together weigh less than 2e-5 are left out.
 
     Args:
-        images: float32 [N, H, W, C].
-        radius: of the kernel, in pixels.
-        sigma: standard deviation of the Gaussian, in pixels.
+        radius, sigma: of the kernel, and standard deviation of the Gaussian, in pixels.
         angles: float [N], degrees.
-
-    Returns:
-        float32 [N, H, W, C]
     """
     images = tf.convert_to_tensor(images, tf.float32)
     height, width, _ = images.shape[1:]

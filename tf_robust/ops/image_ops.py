@@ -29,15 +29,9 @@ def to_levels(images: tf.Tensor) -> tf.Tensor:
 
 
 def unit_images(images: tf.Tensor, input_range: tuple[float, float], whose: str = "images") -> tf.Tensor:
-    """Returns images as float32 in [0, 1], after checking their values.
+    """Returns images of any shape, on the pixel scale `input_range` = (low, high), as float32 in [0, 1].
 
-    Args:
-        images: any shape, on the pixel scale `input_range`.
-        input_range: (low, high).
-        whose: names the images that should have this range, for the message.
-
-    Raises:
-        tf.errors.InvalidArgumentError: values outside the range, by more than `RANGE_TOLERANCE` of it.
+    Raises tf.errors.InvalidArgumentError for values outside the range, by more than `RANGE_TOLERANCE` of it; `whose` names the images.
     """
     low, high = input_range
     unit = tf.cast(images, tf.float32)
@@ -49,14 +43,9 @@ def unit_images(images: tf.Tensor, input_range: tuple[float, float], whose: str 
 
 
 def decode(contents: tf.Tensor, channels: int) -> tf.Tensor:
-    """Decodes an image file: JPEG by the exact inverse cosine transform, as Pillow and OpenCV do and TensorFlow by default does not.
+    """Decodes the bytes of a JPEG, PNG, BMP or GIF file to uint8 [H, W, channels], of 1 or 3 channels.
 
-    Args:
-        contents: text, the bytes of a JPEG, PNG, BMP or GIF file.
-        channels: 1 or 3.
-
-    Returns:
-        uint8 [H, W, channels]
+    JPEG is decoded by the exact inverse cosine transform, as Pillow and OpenCV do and TensorFlow by default does not.
     """
     image = tf.case(
         [
@@ -69,7 +58,7 @@ def decode(contents: tf.Tensor, channels: int) -> tf.Tensor:
 
 
 def _has_palette(contents):
-    """Whether a file is an uncompressed BMP of 1, 4 or 8 bits per pixel."""
+    """Returns whether a file is an uncompressed BMP of 1, 4 or 8 bits per pixel."""
     header = tf.strings.substr(tf.strings.join([contents, "\0" * 34]), 0, 34)
     bits, compression = _field(header, 28, tf.uint16), _field(header, 30, tf.int32)
     return (tf.strings.substr(header, 0, 2) == "BM") & tf.reduce_any(bits == [1, 4, 8]) & (compression == 0)
@@ -92,16 +81,11 @@ def _decode_palette(contents, channels):
 
 
 def _field(contents, position, dtype):
-    """One little-endian number of a file."""
     return tf.io.decode_raw(tf.strings.substr(contents, position, dtype.size), dtype)[0]
 
 
 def check_images(images: np.ndarray | tf.Tensor) -> np.ndarray:
-    """Returns `images` as float32 [N, H, W, C] after checking them.
-
-    Raises:
-        ValueError: the rank is not 4, the dtype is not floating, a value is not finite or lies outside [0, 1].
-    """
+    """Returns images as float32 [N, H, W, C]; raises ValueError for another rank or dtype, and values not finite or not in [0, 1]."""
     images = np.asarray(images)
     if images.ndim != 4:
         raise ValueError(f"Expected images of shape [N, H, W, C]. Received shape: {images.shape}")
@@ -161,8 +145,7 @@ def random_crops(image: tf.Tensor, height: int, width: int, seed: tf.Tensor, win
 
     Args:
         image: [H, W, C], any scale.
-        height: of the result, in pixels.
-        width: of the result, in pixels.
+        height, width: of the result, in pixels.
         seed: int [2].
         windows: smallest fractions of the area; empty: one crop of 8 to 100 % of the area.
 
@@ -177,18 +160,7 @@ def random_crops(image: tf.Tensor, height: int, width: int, seed: tf.Tensor, win
 
 
 def random_resized_crop_flip(image: tf.Tensor, height: int, width: int, seed: tf.Tensor, min_area: float = 0.08) -> tf.Tensor:
-    """Resizes a random window of `min_area` to 100 % of the area; half of the images are mirrored.
-
-    Args:
-        image: [H, W, C], any size and scale.
-        height: of the result, in pixels.
-        width: of the result, in pixels.
-        seed: int [2].
-        min_area: smallest fraction of the area.
-
-    Returns:
-        float32 [height, width, C]
-    """
+    """Resizes a random window of `min_area` to 100 % of the area of an image [H, W, C] to [height, width, C]; half are mirrored."""
     corner, window = random_windows(1, tf.cast(tf.shape(image)[:2], tf.float32), seed, min_area)
     corner, window = tf.cast(corner[0], tf.int32), tf.cast(window[0], tf.int32)
     image = resize(image[corner[0] : corner[0] + window[0], corner[1] : corner[1] + window[1]], height, width)
@@ -202,13 +174,10 @@ def apply_chosen(
     """Applies to each image only the function that is chosen for it.
 
     Args:
-        images: float32 [N, H, W, C].
+        images: [N, H, W, C].
         chosen: int32 [N], positions in `functions`; -1: none.
         arguments: [N, ...], the rows that belong to the images.
         functions: (images [M, H, W, C], arguments [M, ...]) -> images.
-
-    Returns:
-        float32 [N, H, W, C]
     """
     groups = len(functions) + 1
     group = tf.where(chosen < 0, len(functions), chosen)
@@ -225,17 +194,8 @@ def clipped_zoom(images: tf.Tensor, factor: float) -> tf.Tensor:
     """Enlarges the central H / factor x W / factor pixels to H x W, as the corruption benchmark does.
 
     ceil(H / factor) rows become round(that * factor) rows, bilinearly and with the first and the last row at the ends,
-    as `scipy.ndimage.zoom` of order 1 does; the surplus is then cropped at both ends alike. Columns likewise.
-
-    Args:
-        images: [N, H, W, C], any range.
-        factor: at least 1.
-
-    Returns:
-        float32 [N, H, W, C]
-
-    Raises:
-        ValueError: factor < 1.
+    as `scipy.ndimage.zoom` of order 1 does; the surplus is then cropped at both ends alike. Columns likewise. Raises ValueError for a
+    factor below 1.
     """
     if factor < 1:
         raise ValueError(f"Expected a zoom factor of at least 1. Received: {factor}")

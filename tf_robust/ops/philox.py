@@ -23,15 +23,7 @@ def uniform(
     maxval: float | int | None = 1.0,
     dtype: tf.DType = tf.float32,
 ) -> tf.Tensor:
-    """Returns numbers in [minval, maxval), as `tf.random.stateless_uniform`: float32, or integers.
-
-    Args:
-        shape: of the result.
-        seed: int [2].
-        minval: lowest value; None together with `maxval`: the full range of an integer dtype.
-        maxval: upper bound, exclusive.
-        dtype: tf.float32 or an integer dtype.
-    """
+    """Returns numbers in [minval, maxval), as `tf.random.stateless_uniform`: float32, or integers; of None, None: in their full range."""
     if dtype != tf.float32 and minval is None:
         return _integers(shape, seed, dtype)
     if dtype != tf.float32:

@@ -52,7 +52,6 @@ def posterize(images: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
 
 def solarize(images: tf.Tensor, thresholds: tf.Tensor) -> tf.Tensor:
     """`ImageOps.solarize`: inverts values at or above the threshold."""
-
     bright = tf.cast(tf.cast(images, tf.float32) >= _per_image(thresholds), tf.uint8)
     return tf.bitwise.bitwise_xor(images, 255 * bright)  # 255 - value, or the value
 
@@ -122,39 +121,13 @@ def sharpness(images: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
     return _blend(smooth, values, factors)
 
 
-OPERATIONS = {
-    f.__name__: f
-    for f in (
-        autocontrast,
-        equalize,
-        posterize,
-        rotate,
-        solarize,
-        shear_x,
-        shear_y,
-        translate_x,
-        translate_y,
-        color,
-        contrast,
-        brightness,
-        sharpness,
-        invert,
-    )
-}
+_GEOMETRY = (rotate, shear_x, shear_y, translate_x, translate_y)
+_LEVELS = (autocontrast, equalize, posterize, solarize, color, contrast, brightness, sharpness, invert)
+OPERATIONS = {f.__name__: f for f in (*_GEOMETRY, *_LEVELS)}
 
 
 def apply_chosen(images: tf.Tensor, chosen: tf.Tensor, amounts: tf.Tensor, names: Sequence[str]) -> tf.Tensor:
-    """Applies to each image only the operation that is chosen for it.
-
-    Args:
-        images: uint8 [N, H, W, C].
-        chosen: int32 [N], positions in `names`; -1: none.
-        amounts: float32 [N].
-        names: of OPERATIONS.
-
-    Returns:
-        uint8 [N, H, W, C]
-    """
+    """Applies to each image the operation of `OPERATIONS` that is chosen for it: int32 [N], positions in `names`; -1: none."""
     return image_ops.apply_chosen(images, chosen, amounts, [OPERATIONS[name] for name in names])
 
 

@@ -14,9 +14,6 @@ def in_tiles(function: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], images: tf.T
         images: [N, H, W, C] with known H, W and C.
         indices: [N].
         tile_bytes: of the images that are processed at a time, >= 1; at least one image is.
-
-    Returns:
-        [N, H, W, C]
     """
     images, indices = tf.convert_to_tensor(images), tf.convert_to_tensor(indices)
     shape = images.shape[1:]

@@ -10,20 +10,13 @@ MODES = ("reflect", "mirror", "nearest", "constant")
 
 
 def bilinear(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor, mode: str) -> tf.Tensor:
-    """Samples by bilinear interpolation: equals `scipy.ndimage.map_coordinates` of order 1 on each channel.
+    """Samples [N, H', W', C] by bilinear interpolation: equals `scipy.ndimage.map_coordinates` of order 1 on each channel.
 
     Args:
         images: float32 [N, H, W, C].
-        rows: float32 [N, H', W'], row coordinate in the image of each pixel of the result.
-        columns: float32 [N, H', W'], column coordinate.
+        rows, columns: float32 [N, H', W'], coordinates in the image of each pixel of the result.
         mode: padding of abcd. "reflect": dcba|abcd|dcba, "mirror": dcb|abcd|cba, "nearest": aaaa|abcd|dddd,
-            "constant": zeros.
-
-    Returns:
-        float32 [N, H', W', C]
-
-    Raises:
-        ValueError: unknown mode.
+            "constant": zeros; ValueError for another.
     """
     if mode not in MODES:
         raise ValueError(f"Expected mode in {MODES}. Received: {mode!r}")
@@ -70,15 +63,9 @@ def _fold(coordinates, first, length):
 
 
 def affine_coordinates(maps: tf.Tensor, height: int, width: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Applies affine maps to the pixel coordinates of an image.
+    """Applies affine maps, float32 [N, 2, 3] over (x, y, 1) = (column, row, 1), to the pixel coordinates of an image of `height`, `width`.
 
-    Args:
-        maps: float32 [N, 2, 3], over (x, y, 1): x is the column, y the row.
-        height: of the image, in pixels.
-        width: of the image, in pixels.
-
-    Returns:
-        (rows, columns): float32 [N, height, width] each
+    Returns (rows, columns), float32 [N, height, width] each.
     """
     y, x = np.indices([height, width])
     pixels = tf.constant(np.stack([x, y, np.ones_like(x)]).reshape(3, -1), tf.float32)
