@@ -68,7 +68,7 @@ def train(options: Options, argv: Sequence[str]) -> None:
         options = options.changed({"evaluations": TABLE["train"].parameters()["evaluations"].default})
     runs = build_runs(options, row, table.get("shown_as", {}).get(row, ""))
     if options["dry_run"]:
-        return dry_run.print_costs(runs)
+        return print(f"\n{dry_run.cost_table(runs)}")
     launcher = _launcher(options, workdir)
 
     def folder_of(run):
@@ -121,7 +121,7 @@ def suite(options: Options, argv: Sequence[str]) -> None:
         except ValueError as error:
             raise ValueError(f"{files[row]}: {error}") from error
     if options["dry_run"]:
-        return dry_run.print_costs(runs)
+        return print(f"\n{dry_run.cost_table(runs)}")
     runs.sort(key=lambda run: run.seed)  # all rows of a seed before the next seed: an incomplete table is balanced
     launcher = _launcher(options, workdir)
     _complete_and_report(workdir, runs, lambda run: os.path.join(workdir, run.row, f"seed_{run.seed}"), table, argv, launcher)
@@ -143,7 +143,7 @@ def sweep(options: Options, argv: Sequence[str]) -> None:
     if options["dry_run"]:
         if sampled:
             print(f"One of {options['trials']} trials, in the middle of the ranges:")
-        return dry_run.print_costs(runs)
+        return print(f"\n{dry_run.cost_table(runs)}")
     if sampled:
         from tf_robust.runs.sampled_sweep import sample  # of an extra
 

@@ -19,7 +19,7 @@ from tf_robust.data.augment import AUGMENTATIONS, VIEWS
 from tf_robust.data.source import Source
 from tf_robust.hardening.candidates import Candidate
 from tf_robust.layers.augmentations import RandomCorruption
-from tf_robust.training import loop
+from tf_robust.training import divergence, loop
 
 CHUNK = 10  # steps between changes of the learning rate
 MOMENTUM = 0.9
@@ -110,7 +110,8 @@ class _Trainer:
             while done < steps:
                 count = min(CHUNK, steps - done)
                 optimizer.learning_rate.assign(learning_rate * 0.5 * (1.0 + np.cos(np.pi * done / steps)))
-                loop.checked_run(self._run_steps, iterator, count, self.method)
+                with divergence.named(self.method):
+                    self._run_steps(iterator, tf.constant(count))
                 done += count
                 if timed:
                     self.seconds_per_step = (time.monotonic() - timed[0]) / (done - timed[1])

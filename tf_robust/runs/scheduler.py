@@ -93,15 +93,13 @@ class _Tasks:
 
     def order(self):
         """The numbers of the runs by seed, each after its predecessor."""
-        sorter = graphlib.TopologicalSorter({number: () for number in range(len(self.runs))})
+        sorter = graphlib.TopologicalSorter(dict.fromkeys(range(len(self.runs)), ()))
         for number, predecessor in self.predecessors.items():
             sorter.add(number, predecessor)
         try:
             return sorted(sorter.static_order(), key=lambda number: self.runs[number].seed)
         except graphlib.CycleError:
-            raise ValueError(
-                "Expected init_from_row flags without a cycle. Received rows that start from each other in a cycle"
-            ) from None
+            raise ValueError("Expected init_from_row flags without a cycle. Received rows that start from each other in a cycle") from None
 
     def is_ready(self, number):
         """Whether a run can begin; a run fails whose predecessor has failed."""
