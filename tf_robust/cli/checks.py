@@ -196,13 +196,31 @@ def check_runs(patterns: Iterable[str]) -> None:
             )
 
 
+_STORES = ("train", "suite", "sweep", "evaluate", "attack", "report")  # commands whose results may go to an object store
+
+
+def check_store(name: str, options: Options) -> None:
+    """Raises ValueError if results cannot be copied to the URL in --workdir."""
+    workdir = options.get("workdir", "")
+    if re.match(r"\w{2,}:/(?!/)", workdir):
+        raise ValueError(f"Expected a folder or the URL of a store. Received: {workdir}. Did you mean {workdir.replace(':/', '://', 1)}?")
+    if not is_url(workdir):
+        return
+    if len(workdir.strip("/").partition("://")[2].split("/")) < 2:
+        raise ValueError(f"Expected --workdir=s3://BUCKET/PATH or another store with a path. Received: {workdir}")
+    if name not in _STORES:
+        raise ValueError(f"Expected a local --workdir with {name}. Received: {workdir}. Stores take: {', '.join(_STORES)}")
+    if "none" in options.get("evaluations", ()):
+        raise ValueError(f"Expected evaluations with --workdir={workdir}: a run with one is complete. Received: --evaluations=none")
+    if options.get("strategy") == "multi_worker":
+        raise ValueError(f"Expected a local --workdir with --strategy=multi_worker. Received: {workdir}")
+
+
 def check_writable(options: Options) -> None:
-    """Raises ValueError if the folder of the results cannot be written; leaves nothing in it."""
+    """Raises ValueError if the folder of the results cannot be written; leaves nothing in it. `storage.copied` checks stores."""
     workdir, model = options["workdir"], options.get("saved_model", "")
     if is_url(workdir):
-        return  # checked by `storage.copied`
-    if re.match(r"\w{2,}:/", workdir):
-        raise ValueError(f"Expected a folder or the URL of a store. Received: {workdir}. Did you mean {workdir.replace(':/', '://', 1)}?")
+        return
     folder = existing = workdir or (model if is_run(model) else "runs")
     while not os.path.lexists(existing):
         existing = os.path.dirname(os.path.abspath(existing))

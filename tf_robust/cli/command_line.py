@@ -457,6 +457,7 @@ def _check(options, chosen):
         checks.check_model(name, options)
     if name in _OF_MODELS and not options["saved_model"] and not options["workdir"]:
         raise ValueError(f"Expected a model. Received: none. Try: tf-robust {name} MODEL --data=NAME")
+    checks.check_store(name, options)
     checks.check_surrogate(options.get("surrogate", ""))
     checks.check_suite(options.get("suite", ""))
     checks.check_runs(options.get("runs", ()))

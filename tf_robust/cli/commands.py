@@ -7,12 +7,13 @@ import shlex
 import shutil
 import sys
 import threading
+import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 from absl import logging
 
-from tf_robust import corrupted_datasets, evaluation
+from tf_robust import corrupted_datasets, evaluation, report
 from tf_robust.cli import checks
 from tf_robust.cli.build import build_model, build_runs, read_rows, row_of
 from tf_robust.cli.command_line import COMMANDS as TABLE
@@ -51,7 +52,6 @@ _OF_COMMAND = (
     *("suite", "sweep", "sweep_metric", "sweep_engine", "sweep_storage", "trials", "workdir", "seeds"),
     *("launcher", "launcher_options", "dry_run"),
 )  # flags that say nothing on a run itself
-_STORES = ("train", "suite", "sweep", "evaluate", "attack", "report")  # commands whose results may go to an object store
 _DATA_FLAGS = (
     *("data", "data_range", "data_dir", "download", "label_map", "label_set", "classes", "image_size", "image_fit"),
     *("validation_fraction", "evaluation_split", "subset"),
@@ -68,22 +68,20 @@ def train(options: Options, argv: Sequence[str]) -> None:
         options = options.changed({"evaluations": TABLE["train"].parameters()["evaluations"].default})
     runs = build_runs(options, row, table.get("shown_as", {}).get(row, ""))
     if options["dry_run"]:
-        return print(f"\n{dry_run.cost_table(runs)}")
-    launcher = _launcher(options, workdir)
+        return _print_costs(runs)
 
     def folder_of(run):
         return os.path.join(workdir, f"seed_{run.seed}") if len(runs) > 1 else workdir
 
-    if not only:
-        return _complete_and_report(workdir, runs, folder_of, table, argv, launcher)
     for run in runs:
-        run.evaluates = False
-    _, failures = scheduler.run_all(runs, folder_of, launcher)
-    for run in runs:
+        run.evaluates = not only
+    show = functools.partial(_report_complete, workdir, len(runs), table, argv)
+    evaluations, failures = scheduler.run_all(runs, folder_of, _launcher(options, workdir), show)
+    for run in runs if only else ():
         if run.chief and os.path.isdir(model := os.path.join(folder_of(run), "saved_model")):
             print(f"Model:   {model}")
             _print_commands({"evaluate it": command("evaluate", folder_of(run), *_location_flags(run))})
-    _raise_failures(failures, runs)
+    _report_runs(workdir, runs, evaluations, failures, table, argv)
 
 
 def suite(options: Options, argv: Sequence[str]) -> None:
@@ -99,17 +97,12 @@ def suite(options: Options, argv: Sequence[str]) -> None:
     rows = read_rows(files, {name: value for name, value in options.given.items() if name not in of_suite})
     workdir = options["workdir"] or os.path.join("runs", table["name"])
     evaluating = [row for row, of_row in rows.items() if "saved_model" in of_row]
-    if evaluating and len(evaluating) < len(rows):
+    if evaluating and (len(evaluating) < len(rows) or options["dry_run"]):
         raise ValueError(
-            f"Expected rows that are all trained, or that all evaluate a model (--saved_model). Received: {options['suite']}, where only "
-            f"{', '.join(evaluating)} {'evaluates' if len(evaluating) == 1 else 'evaluate'} a model. Try: two folders, then "
-            "tf-robust report over the workdirs of both"
+            f"Expected rows that are all trained, or, without --dry_run, rows that all evaluate a model (--saved_model). Received: "
+            f"{options['suite']}, with saved_model: {', '.join(evaluating)}. Try: two folders, then tf-robust report of both workdirs"
         )
     if evaluating:
-        if options["dry_run"]:
-            raise ValueError(
-                f"Expected a suite that trains its rows with --dry_run. Received: {options['suite']}, whose rows evaluate existing models"
-            )
         models = {row: functools.partial(build_model, of_row, shown_as.get(row, row)) for row, of_row in rows.items()}
         evaluations, failures = suites.evaluate_models(models, workdir)
         _report(workdir, evaluations, None, {**table, "notes": [*table.get("notes", ()), *failures]}, {}, argv)
@@ -121,10 +114,15 @@ def suite(options: Options, argv: Sequence[str]) -> None:
         except ValueError as error:
             raise ValueError(f"{files[row]}: {error}") from error
     if options["dry_run"]:
-        return print(f"\n{dry_run.cost_table(runs)}")
+        return _print_costs(runs)
     runs.sort(key=lambda run: run.seed)  # all rows of a seed before the next seed: an incomplete table is balanced
-    launcher = _launcher(options, workdir)
-    _complete_and_report(workdir, runs, lambda run: os.path.join(workdir, run.row, f"seed_{run.seed}"), table, argv, launcher)
+
+    def folder_of(run):
+        return os.path.join(workdir, run.row, f"seed_{run.seed}")
+
+    show = functools.partial(_report_complete, workdir, len(runs), table, argv)
+    evaluations, failures = scheduler.run_all(runs, folder_of, _launcher(options, workdir), show)
+    _report_runs(workdir, runs, evaluations, failures, table, argv)
 
 
 def sweep(options: Options, argv: Sequence[str]) -> None:
@@ -143,7 +141,7 @@ def sweep(options: Options, argv: Sequence[str]) -> None:
     if options["dry_run"]:
         if sampled:
             print(f"One of {options['trials']} trials, in the middle of the ranges:")
-        return print(f"\n{dry_run.cost_table(runs)}")
+        return _print_costs(runs)
     if sampled:
         from tf_robust.runs.sampled_sweep import sample  # of an extra
 
@@ -158,26 +156,20 @@ def sweep(options: Options, argv: Sequence[str]) -> None:
     points = [point for point in points if name_of(point) in rows]
     given = {name: text_of(value) for name, value in options.given.items() if name not in (*_OF_COMMAND, *points[0])}
     with_seeds = {**given, **points[0], "seeds": "0,1,2", "workdir": f"{workdir}/chosen"}
-    _report(
-        os.path.join(workdir, "test"),
-        of_axes.test(points),
-        None,
-        {"title": f"{'; '.join(rows)}, chosen on validation, on the test set", "notes": [message]},
-        {"train it with more seeds": command("train", *(f"--{name}={text}" for name, text in with_seeds.items()))},
-        argv,
-    )
+    table = {"title": f"{'; '.join(rows)}, chosen on validation, on the test set", "notes": [message]}
+    hint = {"train it with more seeds": command("train", *(f"--{name}={text}" for name, text in with_seeds.items()))}
+    _report(os.path.join(workdir, "test"), of_axes.test(points), None, table, hint, argv)
     print("\n".join([message, *(notes if sampled else ())]))
-    if not sampled:
-        _raise_failures(notes, runs)
+    if notes and not sampled:
+        raise RunFailed("\n".join([f"{len(notes)} of {len(runs)} runs failed.", *notes]))
+
+
+def _print_costs(runs: Sequence[Run]) -> None:
+    print(f"\n{dry_run.cost_table(runs)}")
 
 
 def _launcher(options: Options, workdir: str) -> Launcher | None:
     return launcher_of(options["launcher"], options["launcher_options"], workdir)
-
-
-def _raise_failures(failures: Sequence[str], runs: Sequence[Run]) -> None:
-    if failures:
-        raise RunFailed("\n".join([f"{len(failures)} of {len(runs)} runs failed.", *failures]))
 
 
 def _location_flags(run: Run) -> list[str]:
@@ -187,20 +179,16 @@ def _location_flags(run: Run) -> list[str]:
     return [f"--{name}={text_of(values[name])}" for name in _LOCATION_FLAGS if name in defaults and values[name] != defaults[name].default]
 
 
-def _complete_and_report(
-    workdir: str, runs: Sequence[Run], folder_of: Callable[[Run], str], table: Mapping, argv: Sequence[str], launcher: Launcher | None
+def _report_complete(workdir: str, count: int, table: Mapping, argv: Sequence[str], evaluations: Sequence[dict]) -> None:
+    """Writes the report of a table of which some runs are complete."""
+    notes = [*table.get("notes", ()), f"{len(evaluations)} of {count} runs are complete. Reload this page when others are."]
+    comparison.write_report(workdir, evaluations, title=table["title"], command=command(*argv), suite={**table, "notes": notes})
+
+
+def _report_runs(
+    workdir: str, runs: Sequence[Run], evaluations: Sequence[dict], failures: Sequence[str], table: Mapping, argv: Sequence[str]
 ) -> None:
-    """Completes the runs of a table and reports on them; the report is written again when some are complete.
-
-    Raises:
-        RunFailed: the message names all failures. The other runs are reported first.
-    """
-
-    def show(complete: Sequence[dict]) -> None:
-        notes = [*table.get("notes", ()), f"{len(complete)} of {len(runs)} runs are complete. Reload this page when others are."]
-        comparison.write_report(workdir, complete, title=table["title"], command=command(*argv), suite={**table, "notes": notes})
-
-    evaluations, failures = scheduler.run_all(runs, folder_of, launcher, show)
+    """Reports on the runs of a table, and raises `RunFailed` with all failures."""
     if not runs[0].chief:
         print("Done. The chief worker writes checkpoints and runs the evaluation.")
     if evaluations:
@@ -211,7 +199,8 @@ def _complete_and_report(
         _report(workdir, evaluations, runs[0].data(), noted, next_commands, argv)
         with tracking.tracked(runs[0].config.train.tracker, workdir, f"report of {table['title']}", "reports", {}) as tracked:
             tracked.files("report", workdir, ("report.html", "report.md", "results.json", "figures"))
-    _raise_failures(failures, runs)
+    if failures:
+        raise RunFailed("\n".join([f"{len(failures)} of {len(runs)} runs failed.", *failures]))
 
 
 def _report(
@@ -266,18 +255,16 @@ def evaluate(options: Options, argv: Sequence[str]) -> None:
     evaluated = _evaluate_formats(model, options, argv, check) if options["formats"] else [_evaluate(model, options, argv, check)]
     if not requirements and not before:
         return
-    outcomes = {
-        one["measured_in"]: evaluation.outcomes(one["rows"], requirements) + (comparison.not_worse(one, before) if before else [])
-        for one in evaluated
-    }
-    for folder, of_model in outcomes.items():
-        path = os.path.join(folder, "evaluation.json")
+    outcomes, lines = {}, []
+    for one in evaluated:
+        of_model = evaluation.outcomes(one["rows"], requirements) + (comparison.not_worse(one, before) if before else [])
+        path = os.path.join(one["measured_in"], "evaluation.json")
         write_json(path, {**read_json(path), "requirements": of_model})
-    names = [one["row"] for one in evaluated]
+        outcomes[one["row"]] = of_model
+        if missed := evaluation.shortfalls(of_model):
+            lines += [f"{one['row']}:", *missed] if options["formats"] else missed
     if options["junit"]:
-        evaluation.write_junit(options["junit"], dict(zip(names, outcomes.values())))
-    missed = {name: evaluation.shortfalls(of_model) for name, of_model in zip(names, outcomes.values())}
-    lines = [line for name, of_model in missed.items() if of_model for line in ([f"{name}:"] if options["formats"] else []) + of_model]
+        evaluation.write_junit(options["junit"], outcomes)
     if lines:
         exit_with(FAILED, "\n".join(["Requirements not met:", *lines]))
 
@@ -443,14 +430,13 @@ def compare(options: Options, argv: Sequence[str]) -> None:
         evaluations = with_distinct_rows(evaluations)
     if "suites" in table:
         means = suites.SuiteMeans(folder, table, FLAGS_HOME, lambda path: last_value(expanded([f"--flagfile={path}"]), "data", ""))
-        return suites.write_means(workdir, means, evaluations, command(*argv))
+        return _report_means(workdir, means, evaluations, argv)
     if options["baseline"]:
         found = list(dict.fromkeys(one["row"] for one in evaluations))
         if options["baseline"] not in found:
             raise unknown("--baseline", options["baseline"], found)
         table = {**table, "baseline": options["baseline"]}
-    order = [table.get("shown_as", {}).get(row, row) for row in rows]
-    suites.sort_by_rows(evaluations, order)
+    suites.sort_by_rows(evaluations, [table.get("shown_as", {}).get(row, row) for row in rows])
     hint = {} if options["suite"] else {"add the numbers of a paper": "add --suite=FOLDER, a folder of flagfiles"}
     if not options["baseline"] and len({one["row"] for one in evaluations}) > 1:
         hint["compare with another row"] = "add --baseline=ROW"
@@ -472,7 +458,20 @@ def compare(options: Options, argv: Sequence[str]) -> None:
         _report(folder, members, None, {**table, "title": f"{table['title']}: {name}, {split}"}, hint, argv)
 
 
-_WRONG_INPUT = (ValueError, ImportError, FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError, WorkdirLocked)
+def _report_means(workdir, means, evaluations, argv):
+    """Writes and prints a report for each suite, in subfolders, and that of the means over them."""
+    divided = means.divide(evaluations)
+    for name, members in divided.items():
+        print(f"\n{name}")
+        suite, folder = means.suites[name], os.path.join(workdir, name)
+        table = comparison.write_report(folder, members, title=suite["title"], command=command(*argv), suite=suite)
+        comparison.print_table(table, members)
+    table, notes = means.write(workdir, divided, command(*argv))
+    print("\n".join([means.table["title"], "", report.to_text(table), *notes, ""]))
+    print(f"Report:  {os.path.join(workdir, 'report.html')}  (also report.md, results.json, and a folder for each suite)")
+    comparison.print_summary(table)
+
+
 COMMANDS: dict[str, Callable[[Options, Sequence[str]], None]] = {
     "train": train,
     "evaluate": evaluate,
@@ -485,6 +484,7 @@ COMMANDS: dict[str, Callable[[Options, Sequence[str]], None]] = {
     "report": compare,
     "serve": serve,
 }
+_WRONG_INPUT = (ValueError, ImportError, FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError, WorkdirLocked)
 
 
 @contextlib.contextmanager
@@ -502,44 +502,25 @@ def friendly_errors() -> Iterator[None]:
         exit_with(WRONG_INPUT if wrong else FAILED, f"Error: {message_of(error)}\n(--verbosity=1 shows the traceback)")
 
 
-def run_command(name: str, options: Options, argv: Sequence[str]) -> None:
-    """Runs a command with its flags, which were parsed from `argv`."""
+@contextlib.contextmanager
+def local_options(name: str, options: Options) -> Iterator[Options]:
+    """Opens a context with the options of a command, in which local paths replace URLs; errors and results are handled at its end."""
     with friendly_errors():
         if options.get("strategy") == "multi_worker":
             distribution.strategy("multi_worker")  # before any computation
         tracking.check(options.get("tracker", ()))
-        options = _with_fetched_models(name, options)
-        workdir = options.get("workdir", "")
-        if not is_url(workdir):
-            return COMMANDS[name](options, argv)
-        _check_store(name, options)
-        folder = storage.local_folder(workdir)
-        local = Options({**options, "workdir": folder}, options.given)
-        with contextlib.nullcontext() if options.get("dry_run") else storage.copied(workdir.rstrip("/"), folder):
-            COMMANDS[name](local, argv)
-
-
-def _with_fetched_models(name, options):
-    """Options with local paths in place of URLs in `saved_model` and `runs`."""
-    if is_url(options.get("saved_model", "")):
-        options = Options({**options, "saved_model": storage.fetch_model(options["saved_model"])}, options.given)
-        if "data" not in options.given and (data := training_data(options["saved_model"])):
-            options = options.changed({"data": data})
-        checks.check_model(name, options)
-    if any(map(is_url, options.get("runs", ()))):
-        runs = [storage.fetch_runs(pattern) if is_url(pattern) else pattern for pattern in options["runs"]]
-        options = Options({**options, "runs": tuple(runs)}, options.given)
-    return options
-
-
-def _check_store(name, options):
-    """Raises ValueError for what is not copied to a store."""
-    workdir = options["workdir"]
-    if len(workdir.strip("/").partition("://")[2].split("/")) < 2:
-        raise ValueError(f"Expected --workdir=s3://BUCKET/PATH or another store with a path. Received: {workdir}")
-    if name not in _STORES:
-        raise ValueError(f"Expected a local --workdir with {name}. Received: {workdir}. Stores take: {', '.join(_STORES)}")
-    if "none" in options.get("evaluations", ()):
-        raise ValueError(f"Expected evaluations with --workdir={workdir}: a run with one is complete. Received: --evaluations=none")
-    if options.get("strategy") == "multi_worker":
-        raise ValueError(f"Expected a local --workdir with --strategy=multi_worker. Received: {workdir}")
+        changes, workdir = dict[str, typing.Any](), options.get("workdir", "")
+        if is_url(options.get("saved_model", "")):
+            changes["saved_model"] = storage.fetch_model(options["saved_model"])
+            if "data" not in options.given and (data := training_data(changes["saved_model"])):
+                options = options.changed({"data": data})
+            checks.check_model(name, Options({**options, **changes}, options.given))
+        if any(map(is_url, options.get("runs", ()))):
+            changes["runs"] = tuple(storage.fetch_runs(pattern) if is_url(pattern) else pattern for pattern in options["runs"])
+        store: contextlib.AbstractContextManager = contextlib.nullcontext()
+        if is_url(workdir):
+            changes["workdir"] = storage.local_folder(workdir)
+            if not options.get("dry_run"):
+                store = storage.copied(workdir.rstrip("/"), changes["workdir"])
+        with store:
+            yield Options({**options, **changes}, options.given) if changes else options

@@ -3,6 +3,7 @@
 TensorFlow is imported only to run a command, and where the names of methods, views or corruptions are needed.
 """
 
+import functools
 import gc
 import logging as std_logging
 import os
@@ -41,7 +42,7 @@ def main() -> None:
         exit_with(WRONG_INPUT, f"Error: {error}")
     verbosity, argv = _verbosity(argv)
     command, options = read_arguments(argv)
-    app.run(lambda _: run(command.name, options, argv, verbosity), argv=sys.argv[:1])
+    app.run(functools.partial(run, command.name, options, argv, verbosity), argv=sys.argv[:1])
 
 
 def _help(argv):
@@ -85,9 +86,9 @@ def _print(text):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
 
 
-def run(command: str, options: Options, argv: Sequence[str], verbosity: int | None = None) -> None:
+def run(name: str, options: Options, argv: Sequence[str], verbosity: int | None = None, _: Sequence[str] = ()) -> None:
     """Runs a command with its flags, which were parsed from `argv`. `verbosity` of the log; None: warnings."""
-    if command == "list":
+    if name == "list":
         with quiet.importing(argv):
             text = listing(options["section"])
         return _print(text)
@@ -103,4 +104,5 @@ def run(command: str, options: Options, argv: Sequence[str], verbosity: int | No
     logging.set_verbosity(logging.WARNING if verbosity is None else verbosity)
     if verbosity is None:
         tf.get_logger().setLevel("ERROR")  # hides warnings about retracing, which are normal for many runs in one process
-    commands.run_command(command, options, argv)
+    with commands.local_options(name, options) as options:
+        commands.COMMANDS[name](options, argv)

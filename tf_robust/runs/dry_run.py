@@ -41,11 +41,11 @@ def cost_table(runs: Sequence[Run], log: Callable[[str], object] = print_line) -
     """
     rows = {run.row: run for run in reversed(runs)}
     estimates = []
-    for row, run in reversed(rows.items()):
+    for run in reversed(rows.values()):
         run.init_path = ""  # does not change the cost
         run.config = dataclasses.replace(run.config, train=dataclasses.replace(run.config.train, init_from_row=""))
         try:
-            estimates.append(estimate(run, lambda text, row=row: log(f"  {row}: {text} ...")))
+            estimates.append(estimate(run, log))
         except loop.TrainingDiverged as error:
             log(f"  FAILED: {message_of(error)}")
         keras.backend.clear_session()
@@ -54,20 +54,20 @@ def cost_table(runs: Sequence[Run], log: Callable[[str], object] = print_line) -
     return to_text(estimates, len(runs) // len(rows))
 
 
-def estimate(run: Run, report: Callable[[str], object] = lambda text: None) -> dict:
-    """Trains a few steps of a run and returns its expected cost; `report` is called with a message before each part. Writes no files.
+def estimate(run: Run, log: Callable[[str], object] = lambda text: None) -> dict:
+    """Trains a few steps of a run and returns its expected cost; `log` is called with a line before each part. Writes no files.
 
     Returns:
         {"row", "parameters": number of trained weights, "images": trained per second, "timed": images of a timed step, "batch_size",
         "memory": peak of this process in bytes or None if unknown, "training": seconds, "evaluation": seconds of the forward passes,
         without corruptions and attacks, "disk": bytes}. images, timed and training are None for methods without steps.
     """
-    report("building the model")
+    log(f"  {run.row}: building the model ...")
     s, source = run.config.train, run.training_source()
     with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="utf-8") as file:
         file.write("5")  # resets the peak of memory; otherwise it is that of the process so far
     method = run.method(source)
-    report("timing the forward pass")
+    log(f"  {run.row}: timing the forward pass ...")
     forward = _forward_seconds(run, method.classifier)
     images = size = training = None
     if not method.closed_form:
@@ -76,7 +76,8 @@ def estimate(run: Run, report: Callable[[str], object] = lambda text: None) -> d
         with method.distribute_strategy.scope():
             method.optimizer.build(method.trainable_variables)
         size = _timed_size(method, s.batch_size, forward)
-        report(f"timing steps of {size} images" + (f", a part of the batch of {s.batch_size}" if size < s.batch_size else ""))
+        part = f", a part of the batch of {s.batch_size}" if size < s.batch_size else ""
+        log(f"  {run.row}: timing steps of {size} images{part} ...")
 
         def batches_from(step):
             return data.training_batches(source, size, seed=run.seed, step=step, **run.pipeline())

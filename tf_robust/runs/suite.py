@@ -18,6 +18,7 @@ from tf_robust.report.tables import PerImage
 from tf_robust.runs.run import Run
 from tf_robust.utils.errors import RunFailed, message_of, unknown
 from tf_robust.utils.files import read_json, write_json
+from tf_robust.utils.progress import print_line
 
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 _PAIR = {"type": "array", "prefixItems": [{"type": "number"}, {"type": ["number", "null"]}], "minItems": 2, "maxItems": 2}
@@ -100,7 +101,9 @@ def check_images_match(runs: Sequence[Run]) -> None:
                 )
 
 
-def evaluate_models(models: Mapping[str, Callable[[], EvaluatedModel]], workdir: str) -> tuple[list[dict], list[str]]:
+def evaluate_models(
+    models: Mapping[str, Callable[[], EvaluatedModel]], workdir: str, log: Callable[[str], object] = print_line
+) -> tuple[list[dict], list[str]]:
     """Evaluates the models of a suite, {row: function that returns its model}, each in a folder of the workdir, and continues after models
     that are missing or unsuitable. Returns the evaluations, and messages about the rows that failed; raises RunFailed if all did."""
     evaluations: list[dict] = []
@@ -109,12 +112,12 @@ def evaluate_models(models: Mapping[str, Callable[[], EvaluatedModel]], workdir:
         folder = os.path.join(workdir, row)
         try:
             model = load()
-            print(f"{row}: {folder}", flush=True)
+            log(f"{row}: {folder}")
             evaluations.append({**model.evaluate(folder).content, "measured_in": folder})
             write_json(os.path.join(folder, "evaluation.json"), evaluations[-1])
         except (ValueError, OSError, tf.errors.OpError) as error:
             failures.append(f"{row} failed: {message_of(error)}")
-            print(f"  FAILED: {message_of(error)}", flush=True)
+            log(f"  FAILED: {message_of(error)}")
     if not evaluations:
         raise RunFailed("\n".join(["All rows failed.", *failures]))
     return evaluations, failures
@@ -234,6 +237,23 @@ class SuiteMeans:
 
         return read
 
+    def write(self, folder: str, divided: Divided, command: str) -> tuple[report.Table, list[str]]:
+        """Writes the report of the means; returns its table, and notes on what is missing. Arguments as in `means`."""
+        mean_evaluations, notes = self.means(divided)
+        baseline = self.table.get("baseline")
+        table = report.write(
+            folder,
+            mean_evaluations,
+            title=self.table["title"],
+            command=command,
+            paper=self.paper(divided),
+            commit=", ".join(dict.fromkeys(one["commit"] for members in divided.values() for one in members)),
+            baseline=baseline if any(one["row"] == baseline for one in mean_evaluations) else None,
+            notes=[*self.table.get("notes", ()), *notes],
+            per_image=self.per_image(evaluation.PerImage(comparison.records_in)),
+        )
+        return table, notes
+
     def _metrics(self):
         return list(dict.fromkeys(metric for metrics in self.table["suites"].values() for metric in metrics))
 
@@ -264,30 +284,3 @@ class SuiteMeans:
 
 def _last(data):
     return os.path.basename(data.removeprefix("folder:").rstrip("/")) if data.startswith("folder:") else data
-
-
-def write_means(folder: str, means: SuiteMeans, evaluations: Sequence[dict], command: str) -> None:
-    """Writes a report for each suite, in subfolders, and the report of the means over them, and prints the tables."""
-    divided = means.divide(evaluations)
-    for name, members in divided.items():
-        print(f"\n{name}")
-        suite = means.suites[name]
-        comparison.print_table(
-            comparison.write_report(os.path.join(folder, name), members, title=suite["title"], command=command, suite=suite), members
-        )
-    mean_evaluations, notes = means.means(divided)
-    baseline = means.table.get("baseline")
-    table = report.write(
-        folder,
-        mean_evaluations,
-        title=means.table["title"],
-        command=command,
-        paper=means.paper(divided),
-        commit=", ".join(dict.fromkeys(one["commit"] for members in divided.values() for one in members)),
-        baseline=baseline if any(one["row"] == baseline for one in mean_evaluations) else None,
-        notes=[*means.table.get("notes", ()), *notes],
-        per_image=means.per_image(evaluation.PerImage(comparison.records_in)),
-    )
-    print("\n".join([means.table["title"], "", report.to_text(table), *notes, ""]))
-    print(f"Report:  {os.path.join(folder, 'report.html')}  (also report.md, results.json, and a folder for each suite)")
-    comparison.print_summary(table)

@@ -189,6 +189,6 @@ def best(evaluations: Iterable[Mapping], metrics: Sequence[str] = ()) -> tuple[l
     missing = f" Not considered, as runs failed: {', '.join(failed)}." if failed else ""
     several = f", means over {seeds} seeds" if seeds > 1 else ""
     return chosen, (
-        f"Chosen of {len(means)} by {', '.join(metrics)} on validation images{several}: {listed}.{level} Its validation result is optimistic, "
-        f"as the best of several; the test set was not used for the choice.{missing}"
+        f"Chosen of {len(means)} by {', '.join(metrics)} on validation images{several}: {listed}.{level} Its validation result is "
+        f"optimistic, as the best of several; the test set was not used for the choice.{missing}"
     )
