@@ -295,7 +295,7 @@ def watch_memory():
     from tf_robust.training import loop
 
     run = first_run("--data=digits", "--model=resnet8", "--method=noisymix", "--views=clean,augmix,augmix")
-    source, found = run.source("train"), []
+    source, found = run.data().source("train"), []
 
     class Watch(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):

@@ -178,7 +178,7 @@ def test_an_encoder_that_was_trained_again_is_noticed(finished, tmp_path):
     main(*arguments)
     shutil.rmtree(start)
     main("train", *DIGITS, "--seeds=5", f"--workdir={start}")
-    with pytest.raises(ValueError, match="Expected the weights from which .* was trained. Received: .*start, which was trained again"):
+    with pytest.raises(ValueError, match="with which .* was trained. Received: .*start, which was trained again"):
         main(*arguments)
 
 

@@ -6,6 +6,7 @@ of the mean, the metric of each suite.
 
 import glob
 import os
+import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -22,7 +23,7 @@ from tf_robust.utils.progress import print_line
 
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 _PAIR = {"type": "array", "prefixItems": [{"type": "number"}, {"type": ["number", "null"]}], "minItems": 2, "maxItems": 2}
-_SCHEMA = {
+_SCHEMA: dict[str, typing.Any] = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
@@ -39,26 +40,21 @@ _SCHEMA = {
 
 
 def table_of(folder: str, home: str) -> tuple[str, list[str], dict]:
-    """Returns path, row names and description of a table.
+    """Returns path, row names and description of a table, whose folder is an existing path or one relative to `home`, with `flags/`.
 
-    Args:
-        folder: of the flagfiles, an existing path or one relative to `home`.
-        home: folder with `flags/`.
-
-    Returns:
-        The path; the row names, in the order of `suite.json`; and a dictionary with "title", "name", "rows" and the optional fields of
-        `suite.json`: "baseline", "paper", "notes", "shown_as": {row: name in tables, for several rows that are one method with other
-        label fractions}, "panels": {title: [rows whose attack curves share a panel]}, and "suites": {suite in the same folder over
-        which this table, which has no flagfiles, averages: {metric of the mean: metric of that suite}}.
-
-    Raises:
-        FileNotFoundError: there are no flagfiles.
-        ValueError: `suite.json` is invalid.
+    The row names are in the order of `suite.json`; the description has "title", "name", "rows" and the optional fields of `suite.json`:
+    "baseline", "paper", "notes", "shown_as": {row: name in tables, for several rows that are one method with other label fractions},
+    "panels": {title: [rows whose attack curves share a panel]}, and "suites": {suite in the same folder over which this table, which has no
+    flagfiles, averages: {metric of the mean: metric of that suite}}. Raises FileNotFoundError without flagfiles, and ValueError if
+    `suite.json` is invalid.
     """
     path = folder.rstrip("/") if os.path.isdir(folder) else os.path.join(home, folder.rstrip("/"))
     rows = sorted(os.path.basename(file).removesuffix(".flags") for file in glob.glob(os.path.join(path, "*.flags")))
-    suite_file = os.path.join(path, "suite.json")
-    description = _read_description(suite_file) if folder and os.path.exists(suite_file) else {}
+    suite_file, description = os.path.join(path, "suite.json"), {}
+    if folder and os.path.exists(suite_file):
+        if unknown_keys := read_json(suite_file, advice="Try: docs/run.md lists its keys").keys() - _SCHEMA["properties"].keys():
+            raise unknown(f"key in {suite_file}", min(unknown_keys), _SCHEMA["properties"])
+        description = read_json(suite_file, _SCHEMA, advice="Try: docs/run.md describes the values of its keys")
     if not folder or not (rows or "suites" in description):
         raise FileNotFoundError(f"Expected --suite to name a folder of .flags files. Received: {folder!r}")
     name = os.path.relpath(path, os.path.join(home, "flags")).replace(os.sep, "_").lstrip("._")
@@ -72,14 +68,6 @@ def table_of(folder: str, home: str) -> tuple[str, list[str], dict]:
     if "baseline" in table and table["baseline"] not in names:
         raise unknown(f'"baseline" in {suite_file}', table["baseline"], names)
     return path, [*table["rows"], *(row for row in rows if row not in table["rows"])], table
-
-
-def _read_description(path):
-    """The content of a `suite.json`."""
-    content = read_json(path, advice="Try: docs/run.md lists its keys")
-    if names := content.keys() - _SCHEMA["properties"].keys():
-        raise unknown(f"key in {path}", min(names), _SCHEMA["properties"])
-    return read_json(path, _SCHEMA, advice="Try: docs/run.md describes the values of its keys")
 
 
 def check_images_match(runs: Sequence[Run]) -> None:
@@ -179,16 +167,12 @@ class SuiteMeans:
                 missing = ", ".join(name for name in divided if name not in parts)
                 notes.append(f"{row}, seed {seed}, is excluded: it was not measured in {missing}.")
                 continue
-            rows = [mean for metric in self._metrics() if (mean := self._mean(metric, parts))]
             first = next(iter(parts.values()))
             evaluations.append(
                 {
                     **{key: first[key] for key in ("method", "model", "split", "commit", "versions", "date") if key in first},
-                    "row": row,
-                    "seed": seed,
-                    "data": f"mean over {len(parts)} data sets",
-                    "rows": rows,
-                    "parts": parts,
+                    **{"row": row, "seed": seed, "data": f"mean over {len(parts)} data sets", "parts": parts},
+                    "rows": [mean for metric in self._metrics() if (mean := self._mean(metric, parts))],
                     "training": {"seconds": sum(one.get("training", {}).get("seconds", 0) for one in parts.values())},
                 }
             )
@@ -264,22 +248,15 @@ class SuiteMeans:
 
     def _mean(self, metric, parts):
         """A row of the mean's evaluation, None if a suite lacks the metric. The images of the suites are independent."""
-        rows = []
-        for name, part in parts.items():
-            own = self._metric(name, metric, part)
-            rows += [row for row in part["rows"] if row["metric"] == own]
+        names = {name: self._metric(name, metric, part) for name, part in parts.items()}
+        rows = [row for name, part in parts.items() for row in part["rows"] if row["metric"] == names[name]]
         if len(rows) < len(parts):
             return None
-        value, half = float(np.mean([row["value"] for row in rows])), None
+        value, low, high = float(np.mean([row["value"] for row in rows])), None, None
         if all(row["low"] is not None and row["high"] is not None for row in rows):
             half = float(np.sqrt(sum(((row["high"] - row["low"]) / 2) ** 2 for row in rows)) / len(rows))
-        return {
-            "metric": metric,
-            "value": value,
-            "count": sum(row["count"] for row in rows),
-            "low": None if half is None else value - half,
-            "high": None if half is None else value + half,
-        }
+            low, high = value - half, value + half
+        return {"metric": metric, "value": value, "count": sum(row["count"] for row in rows), "low": low, "high": high}
 
 
 def _last(data):
