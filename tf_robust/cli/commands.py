@@ -17,7 +17,7 @@ from tf_robust import corrupted_datasets, evaluation, report
 from tf_robust.cli import checks
 from tf_robust.cli.build import build_model, build_runs, read_rows, row_of
 from tf_robust.cli.command_line import COMMANDS as TABLE
-from tf_robust.cli.command_line import command, read_command, trains_only
+from tf_robust.cli.command_line import TRAIN_ONLY, command, read_command
 from tf_robust.cli.flags import FLAGS_HOME, Options, arguments_of, expanded, last_value
 from tf_robust.configs import PATH_FLAGS, DataConfig
 from tf_robust.data import pipeline
@@ -42,9 +42,8 @@ from tf_robust.saved_models.formats import files
 from tf_robust.saved_models.interface import training_data
 from tf_robust.training import distribution, loop
 from tf_robust.utils.errors import FAILED, INTERRUPTED, WRONG_INPUT, RunFailed, exit_with, message_of, unknown
-from tf_robust.utils.files import is_url, read_json, write_json
-from tf_robust.utils.hyperparameters import arguments_of as keyword_arguments
-from tf_robust.utils.hyperparameters import text_of
+from tf_robust.utils.files import is_run, is_url, read_json, write_json
+from tf_robust.utils.hyperparameters import instances, text_of
 from tf_robust.utils.locks import WorkdirLocked
 from tf_robust.utils.progress import print_note
 
@@ -63,7 +62,7 @@ _LISTED = 6  # models after a report
 def train(options: Options, argv: Sequence[str]) -> None:
     """Trains, exports, evaluates and reports one row, once per seed; with evaluations=none trains and exports only."""
     workdir, row, table = row_of(options, argv)
-    only = trains_only(options)
+    only = options["evaluations"] == TRAIN_ONLY
     if only:  # the run is recorded with the default evaluations, for `evaluate WORKDIR`
         options = options.changed({"evaluations": TABLE["train"].parameters()["evaluations"].default})
     runs = build_runs(options, row, table.get("shown_as", {}).get(row, ""))
@@ -273,7 +272,7 @@ def _evaluate(model, options, argv, check):
     """Evaluates one model, and returns the content of its `evaluation.json`, with the folder of its records as "measured_in"."""
     folder, config = _folder_of(model, options), model.data.eval_config
     check("", config, deployed=False)
-    path = os.path.join(folder, "evaluation.json")
+    path, images = os.path.join(folder, "evaluation.json"), os.path.join(folder, evaluation.PER_IMAGE)
     earlier = read_json(path) if os.path.exists(path) else {}
     of_run, own = (os.path.join(place, "measured.jsonl") for place in (model.run, folder))
     if model.run and os.path.exists(of_run) and not os.path.exists(own):  # the same sets are measured only once
@@ -283,18 +282,18 @@ def _evaluate(model, options, argv, check):
         scheduler.share(launcher, functools.partial(_evaluate_sets, arguments_of(options), folder), folder)
     done = model.evaluate(folder)
     replaced = {"another model": "model_digest", "other flags": "options"}
-    others = [name for name, field in replaced.items() if earlier.get(field) != done.content[field]]
-    if earlier and others:
+    others = [name for name, field in replaced.items() if earlier and earlier.get(field) != done.content[field]]
+    if others:
         print_note(f"this replaces the results in {folder}, of {' and '.join(others)}. To keep both: --workdir=DIR.")
-    if not config.per_image and os.path.isdir(os.path.join(folder, evaluation.PER_IMAGE)):
-        print_note(f"{os.path.join(folder, evaluation.PER_IMAGE)} is of an earlier evaluation. Try: --per_image")
+    if not config.per_image and os.path.isdir(images):
+        print_note(f"{images} is of an earlier evaluation. Try: --per_image")
     write_json(path, done.content)
     found = {**done.content, "measured_in": folder}
     siblings = os.path.join(os.path.dirname(os.path.normpath(folder)) or ".", "*")
-    title = f"{model.path} on {model.data.config.data}"
-    _report(folder, [found], done.data, {"title": title}, {"compare it with the others in its folder": command("report", siblings)}, argv)
+    hint = {"compare it with the others in its folder": command("report", siblings)}
+    _report(folder, [found], done.data, {"title": f"{model.path} on {model.data.config.data}"}, hint, argv)
     if config.per_image:
-        print(f"Results of each image: {os.path.join(folder, evaluation.PER_IMAGE)}{os.sep}")
+        print(f"Results of each image: {images}{os.sep}")
     return found
 
 
@@ -316,7 +315,7 @@ def _folder_of(model: EvaluatedModel, options: Options) -> str:
     is_attack = others and others <= {"adversarial", "attack_curves", "certified"}  # neither replaces the other's report
     name = f"{folder_name(model.data.config.data)}-{row_name(model.path)}"
     folder = options["workdir"] or os.path.join("runs", "attack" if is_attack else "evaluation", name)
-    if os.path.exists(os.path.join(folder, "flags.txt")):
+    if is_run(folder):
         raise ValueError(
             f"--workdir already holds a run; evaluating into it would overwrite its evaluation.json. Received: {folder}. "
             f"Try: tf-robust evaluate {folder} to evaluate the run's own model, or --workdir={folder}/measured"
@@ -333,7 +332,7 @@ def _evaluate_sets(arguments: Sequence[str], folder: str) -> None:
 def harden(options: Options, argv: Sequence[str]) -> None:
     """Hardens a model, and writes the model, its card and `harden.html` into the workdir."""
     model = build_model(options)
-    config = HardenConfig(**keyword_arguments(HardenConfig, options))
+    (config,) = instances(options, HardenConfig)
     check_format(options["saved_model"])
     name = f"{folder_name(options['data'])}-{row_name(options['saved_model'])}-{folder_name(options['target'])}"
     folder = options["workdir"] or os.path.join("runs", "hardened", name)
@@ -359,46 +358,42 @@ def export(options: Options, argv: Sequence[str]) -> None:
     model, names = build_model(options), list(options["formats"])
     chosen = names != [*files()] or "formats" in options.given
     own = os.path.join(model.run, "exported") if model.run else os.path.join("runs", "exported", row_name(model.path))
-    written, failures = exporter.write_formats(
-        model, names, options["workdir"] or own, chosen=chosen, unit_range=options["unit_range"], logits=options["logits"]
-    )
+    folder = options["workdir"] or own
+    unit_range, logits = options["unit_range"], options["logits"]
+    written, failures = exporter.write_formats(model, names, folder, chosen=chosen, unit_range=unit_range, logits=logits)
     if written:
         given = {name: text_of(value) for name, value in options.given.items() if name in TABLE["evaluate"].parameters()}
-        given |= {"formats": ",".join(written)}
         path = given.pop("saved_model", "")
-        _print_commands(
-            {"evaluate what is deployed": command("evaluate", *filter(None, [path]), *(f"--{k}={v}" for k, v in given.items()))}
-        )
+        flags = [f"--{name}={text}" for name, text in {**given, "formats": ",".join(written)}.items()]
+        _print_commands({"evaluate what is deployed": command("evaluate", *filter(None, [path]), *flags)})
+    reasons = [f"{name}: {error}" for name, error in failures.items()]
     if failures and (chosen or not written):
         if len(failures) == 1:
             raise next(iter(failures.values()))
-        reasons = "".join(f"\n  {name}: {error}" for name, error in failures.items())
-        raise ValueError(f"Expected all formats to be written. Not written:{reasons}")
-    for name, error in failures.items():
-        print(f"Not written: {name}. {error}", flush=True)
+        raise ValueError("\n  ".join(["Expected all formats to be written. Not written:", *reasons]))
+    for reason in reasons:
+        print(f"Not written: {reason}", flush=True)
 
 
 def corrupt(options: Options, _: Sequence[str]) -> None:
     """Writes a corrupted copy of the data, which `evaluate` reads with --corrupted_dir."""
-    eval_config = evaluation.EvalConfig(**keyword_arguments(evaluation.EvalConfig, options))
-    given = EvaluationData(DataConfig(**keyword_arguments(DataConfig, options)), eval_config)
+    data_config, eval_config, writer_config = instances(options, DataConfig, evaluation.EvalConfig, corrupted_datasets.WriterConfig)
+    given = EvaluationData(data_config, eval_config)
     given = given if "evaluation_split" in options.given else with_default_split(given, {})
     source = given.evaluation_source()
-    shape = source.image_shape
     corruption_config = corrupted_datasets.CorruptionConfig(
         options["seeds"][0] if "seeds" in options.given else evaluation.SEED,
-        eval_config.constants(shape),
-        eval_config.protocol(shape),
+        eval_config.constants(source.image_shape),
+        eval_config.protocol(source.image_shape),
         eval_config.frost_dir or None,
     )
-    writer_config = corrupted_datasets.WriterConfig(**keyword_arguments(corrupted_datasets.WriterConfig, options))
     workdir = options["workdir"] or os.path.join("runs", f"{folder_name(options['data'])}-c")
-    unfinished = corrupted_datasets.write(given.evaluation_source, workdir, writer_config, corruption_config)
-    if not unfinished:
-        print(f"Written: {workdir}  ({len(source):,} images; card.json describes it, sheet.png shows examples)")
-        named = [f"--{name}={text_of(options[name])}" for name in _DATA_FLAGS if name in options.given]
-        arguments = (*named, "--evaluations=clean,corruptions", f"--corrupted_dir={workdir}")
-        _print_commands({"evaluate a model on it": command("evaluate", "MODEL", *arguments)})
+    if corrupted_datasets.write(given.evaluation_source, workdir, writer_config, corruption_config):
+        return  # other processes write the rest
+    print(f"Written: {workdir}  ({len(source):,} images; card.json describes it, sheet.png shows examples)")
+    named = [f"--{name}={text_of(options[name])}" for name in _DATA_FLAGS if name in options.given]
+    arguments = (*named, "--evaluations=clean,corruptions", f"--corrupted_dir={workdir}")
+    _print_commands({"evaluate a model on it": command("evaluate", "MODEL", *arguments)})
 
 
 def serve(options: Options, _: Sequence[str]) -> None:
@@ -449,10 +444,8 @@ def compare(options: Options, argv: Sequence[str]) -> None:
         print(f"{name}, {split}: {', '.join(dict.fromkeys(one['row'] for one in members))}")
     splits = [split for _, split in by_data]
     if len({name for name, _ in by_data}) < len(splits):
-        print(
-            "Models on different images are not compared, so each line has a report of its own. Try: evaluate each model with "
-            f"--evaluation_split={min(splits, key=('test', 'validation', 'all').index)}."
-        )
+        split = min(splits, key=("test", "validation", "all").index)
+        print(f"Models on different images are not compared. Try: evaluate each model with --evaluation_split={split}")
     for (name, split), members in by_data.items():
         folder = os.path.join(workdir, folder_name(f"{name}-{split}"))
         _report(folder, members, None, {**table, "title": f"{table['title']}: {name}, {split}"}, hint, argv)

@@ -21,7 +21,7 @@ from tf_robust.integrations import tracking
 from tf_robust.methods.base import Method
 from tf_robust.training.selection import Selection
 from tf_robust.utils.errors import unknown
-from tf_robust.utils.hyperparameters import Parameter, arguments_of, parameters, text_of
+from tf_robust.utils.hyperparameters import Parameter, arguments_of, instances, parameters, text_of
 
 CONFIGS = (DataConfig, TrainConfig, EvalConfig)
 # with metrics by which an epoch can be chosen
@@ -109,8 +109,8 @@ def run_config(values: Mapping[str, object]) -> RunConfig:
 
     Raises ValueError for an unknown name of a method, ..., or an invalid value.
     """
-    train = TrainConfig(**arguments_of(TrainConfig, values))
-    config = RunConfig(DataConfig(**arguments_of(DataConfig, values)), train, EvalConfig(**arguments_of(EvalConfig, values)))
+    data, train, eval_config = instances(values, *CONFIGS)
+    config = RunConfig(data, train, eval_config)  # checks the names
     config = dataclasses.replace(config, method=arguments_of(methods.METHODS[train.method], values, f"{train.method}_"))
     augmentations = {name: arguments_of(VIEWS[name], values, f"{name}_") for name in (*train.augmentations, *config.views)}
     return dataclasses.replace(config, augmentations=augmentations)
