@@ -103,10 +103,9 @@ class Command:
     defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)  # {flag: text} that differ from the flags' own
 
     def parameters(self, arguments: Sequence[str] = (), overridden: Sequence[str] = ()) -> dict[str, Parameter]:
-        """Returns the parameters that are its flags.
+        """Returns the parameters that are its flags, for the evaluations, the method and the augmentations that expanded arguments name.
 
-        `arguments` of the command line, with the lines of flagfiles, name the evaluations, the method and the augmentations. `overridden`
-        are the lines of the flagfiles, whose options of evaluations may be left without an effect by other arguments.
+        `overridden`: lines of the flagfiles, whose options of evaluations may be left without an effect by other arguments.
         """
         if modules := last_value(arguments, "plugin", ""):
             with quiet.importing(arguments):
@@ -318,12 +317,9 @@ def command(*arguments: str) -> str:
 
 
 def read_command(argv: Sequence[str]) -> tuple[Command, Options]:
-    """Reads a command line, and returns its command and flags. Without any it is the quick start, with flags alone `train`.
+    """Reads a command line, and returns its command and flags; raises ValueError if it is wrong.
 
-    Flags stand before or after positional arguments.
-
-    Raises:
-        ValueError: an unknown command, flag or value, or arguments that the command does not take.
+    Without arguments it is the quick start, with flags alone `train`. Flags stand before or after positional arguments.
     """
     words = positional_arguments(argv)
     if words and words[0] not in COMMANDS:
@@ -361,7 +357,7 @@ def positional_arguments(argv: Sequence[str]) -> list[str]:
 
 
 def _suite_parameters(folder, argv):
-    """The flags of a suite in a folder, which may be relative to `FLAGS_HOME`: those of all its rows; arguments override those of rows."""
+    """The flags of all rows of a suite in a folder, which may be relative to `FLAGS_HOME`; arguments override those of rows."""
     paths = [os.path.join(glob.escape(os.path.join(home, folder)), "*.flags") for home in ("", FLAGS_HOME)]
     files, given = [file for path in paths for file in sorted(glob.glob(path))], expanded(argv)
     found = {name: one for name, one in COMMANDS["suite"].parameters(given).items() if not files or name not in parameters(EvalConfig)}
@@ -371,14 +367,13 @@ def _suite_parameters(folder, argv):
 
 
 def _lines_of(files):
-    """The lines of flagfiles."""
     return expanded([f"--flagfile={file}" for file in files])
 
 
 def row_parameters(lines: Sequence[str], overrides: Sequence[str]) -> dict[str, Parameter]:
-    """Returns the flags of a row of a suite, which trains a model or evaluates one (--saved_model).
+    """Returns the flags of a row of a suite, which trains a model or evaluates one (--saved_model), from the lines of its flagfile.
 
-    `lines` of its flagfile and `overrides`, further arguments of which a row takes those that it has, are expanded.
+    A row takes the `overrides` that it has.
     """
     evaluates = bool(last_value(lines, "saved_model", ""))
     return COMMANDS["evaluate" if evaluates else "train"].parameters([*lines, *overrides], lines)

@@ -341,11 +341,8 @@ def harden(options: Options, argv: Sequence[str]) -> None:
         print(f"\nReport: {hardened.report(os.path.join(folder, 'harden.html'), command(*argv))}")
     save_png(hardened.frontier(), os.path.join(folder, "figures"))
     if hardened.changed:
-        interface = hardened.trainable.classifier.interface
-        print(
-            f"Model:  {os.path.join(folder, HARDENED)}{hardened.trainable.suffix}, which takes images on the scale "
-            f"{interface.input_range} and returns {interface.outputs}, as the initial model does"
-        )
+        interface, path = hardened.trainable.classifier.interface, os.path.join(folder, f"{HARDENED}{hardened.trainable.suffix}")
+        print(f"Model:  {path}, which takes images on the scale {interface.input_range} and returns {interface.outputs}")
     if hardened.search.interrupted:
         print("The test images were not used. The same command resumes the search.")
         sys.exit(INTERRUPTED)

@@ -37,7 +37,11 @@ def main() -> None:
         with quiet.importing(argv):
             plugins.load_installed()
         if _HELP & set(argv) or argv == ["help"]:
-            return _print(_help(argv))
+            given = expanded([word for word in argv if word not in _HELP])
+            command = next((COMMANDS[word] for word in positional_arguments(argv) if word in COMMANDS), None)
+            if "--helpfull" in argv:
+                return _print(full_help(command or COMMANDS["train"], given))
+            return _print(command_help(command, given) if command else help_text())
     except ValueError as error:
         exit_with(WRONG_INPUT, f"Error: {error}")
     verbosity, argv = _verbosity(argv)
@@ -45,23 +49,14 @@ def main() -> None:
     app.run(functools.partial(run, command.name, options, argv, verbosity), argv=sys.argv[:1])
 
 
-def _help(argv):
-    given = [word for word in argv if word not in _HELP]
-    command = next((COMMANDS[word] for word in positional_arguments(argv) if word in COMMANDS), None)
-    if "--helpfull" in argv:
-        return full_help(command or COMMANDS["train"], expanded(given))
-    return command_help(command, expanded(given)) if command else help_text()
-
-
 def _verbosity(argv):
     """The verbosity of the log, None by default; and the other arguments."""
     found, others = None, []
     for before, word in zip(["", *argv], argv):
         name, _, value = word.partition("=")
-        if name in _VERBOSITY and value.lstrip("-").isdecimal():
-            found = int(value)
-        elif before in _VERBOSITY and word.lstrip("-").isdecimal():
-            found = int(word)
+        text = value if name in _VERBOSITY else word if before in _VERBOSITY else ""
+        if text.lstrip("-").isdecimal():
+            found = int(text)
         elif word not in _VERBOSITY:
             others.append(word)
     return found, others

@@ -31,7 +31,6 @@ SECONDS = 20.0  # limit of the timed steps, without building the graph, before a
 _PASSES = 3  # forward passes that take as long as a step at least, of one view: the backward pass takes twice as long
 _FEW = 8  # minimum number of images of a step
 _FRAMES = 31  # length of most perturbation sequences
-_HEADINGS = ("row", "parameters", "images/s", "memory", "training", "evaluation", "disk")
 
 
 def cost_table(runs: Sequence[Run], log: Callable[[str], object] = print_line) -> str:
@@ -55,7 +54,7 @@ def cost_table(runs: Sequence[Run], log: Callable[[str], object] = print_line) -
 
 
 def estimate(run: Run, log: Callable[[str], object] = lambda text: None) -> dict:
-    """Trains a few steps of a run and returns its expected cost; `log` is called with a line before each part. Writes no files.
+    """Trains a few steps of a run and returns its expected cost; writes no files.
 
     Returns:
         {"row", "parameters": number of trained weights, "images": trained per second, "timed": images of a timed step, "batch_size",
@@ -92,7 +91,6 @@ def estimate(run: Run, log: Callable[[str], object] = lambda text: None) -> dict
 
 
 def _forward_seconds(run, classifier):
-    """Returns the seconds of the forward pass of an image."""
     source = run.data().evaluation_source()
     images = tf.constant(evaluation.first_images(source, min(100, evaluation.batch_size_of(source.image_shape)))[0])
     predict = tf.function(lambda x: classifier(x, training=False)["logits"])
@@ -159,40 +157,38 @@ def image_counts(run: Run) -> list[tuple[str, int]]:
 
 
 def _peak():
-    """Returns the peak memory in bytes; None if the system does not report it."""
     return resource and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def to_text(estimates: Sequence[Mapping], seeds: int) -> str:
-    """Returns a table of one line per row, as `estimate` returns them, and the total of that many seeds."""
-    parts = [e for e in estimates if e["timed"] and e["timed"] < e["batch_size"]]
-
-    def cell(value, text):
-        return "–" if value is None else text(value)
-
-    lines = [
-        (
-            e["row"],
-            f"{e['parameters']:,}",
-            cell(e["images"], "{:.0f}".format),
-            "over " * (e in parts) + cell(e["memory"], _mebibytes),
-            cell(e["training"], duration),
-            duration(e["evaluation"]),
-            _mebibytes(e["disk"]),
-        )
-        for e in estimates
-    ]
-    widths = [max(map(len, column)) for column in zip(_HEADINGS, *lines)]
-    text = "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in (_HEADINGS, *lines))
-    total = seeds * sum((e["training"] or 0) + e["evaluation"] for e in estimates)
-    disk, runs = seeds * sum(e["disk"] for e in estimates), len(estimates) * seeds
-    named = ", ".join(f"{e['row']} {e['timed']} of {e['batch_size']}" for e in parts)
-    return (
-        f"{text}\n\nTotal of {runs} run{'s' * (runs > 1)}: {duration(total)}, {disk / 2**30:.2f} GiB. Measured on this machine, "
-        f"on at most {TIMES} steps of each row; without validation, corruptions and attacks."
-        + (f" On a part of the batch, which needs less memory, and scaled: {named}." if parts else "")
-    )
 
 
 def _mebibytes(value):
     return f"{value / 2**20:.0f} MiB"
+
+
+_COLUMNS: dict[str, tuple[str, Callable]] = {  # heading: field of an estimate, its text
+    "row": ("row", str),
+    "parameters": ("parameters", "{:,}".format),
+    "images/s": ("images", "{:.0f}".format),
+    "memory": ("memory", _mebibytes),
+    "training": ("training", duration),
+    "evaluation": ("evaluation", duration),
+    "disk": ("disk", _mebibytes),
+}
+
+
+def to_text(estimates: Sequence[Mapping], seeds: int) -> str:
+    """Returns a table of one line per row, as `estimate` returns them, and the total of that many seeds."""
+    lines, parts = [[*_COLUMNS]], [e for e in estimates if e["timed"] and e["timed"] < e["batch_size"]]
+    for e in estimates:
+        lines.append(["–" if e[name] is None else text(e[name]) for name, text in _COLUMNS.values()])
+        if e in parts and e["memory"]:
+            lines[-1][3] = f"over {lines[-1][3]}"
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    table = "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
+    total = seeds * sum((e["training"] or 0) + e["evaluation"] for e in estimates)
+    disk, runs = seeds * sum(e["disk"] for e in estimates), len(estimates) * seeds
+    named = ", ".join(f"{e['row']} {e['timed']} of {e['batch_size']}" for e in parts)
+    return (
+        f"{table}\n\nTotal of {runs} run{'s' * (runs > 1)}: {duration(total)}, {disk / 2**30:.2f} GiB. Measured on this machine, "
+        f"on at most {TIMES} steps of each row; without validation, corruptions and attacks."
+        + (f" On a part of the batch, which needs less memory, and scaled: {named}." if parts else "")
+    )

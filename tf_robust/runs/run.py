@@ -41,21 +41,14 @@ EMBEDDED_IMAGES = 1000  # in TensorBoard's projector, for contrastive methods
 
 
 class Run:
-    """One training run of one row (the name of its flagfile, in tables `shown_as`) with one seed, of initial weights and training.
-
-    Attributes:
-        flags: {name: text}, everything the run depends on except paths, as written to `flags.txt`.
-        init_path: workdir or SavedModel with the initial encoder; empty: random weights. A suite sets it for `init_from_row`.
-        callbacks: further Keras callbacks of the training.
-        evaluates: whether the trained model is evaluated; False: it is only exported.
-    """
+    """One training run of one row (the name of its flagfile, in tables `shown_as`) with one seed, of initial weights and training."""
 
     def __init__(self, config: RunConfig, row: str, seed: int, shown_as: str = ""):
         self.config, self.row, self.seed, self.shown_as = config, row, seed, shown_as or row
-        self.flags = {**config.flags, "seeds": str(seed)}
-        self.init_path = config.train.init_from.replace("{seed}", str(seed))
-        self.callbacks: tuple[keras.callbacks.Callback, ...] = ()
-        self.evaluates = True
+        self.flags = {**config.flags, "seeds": str(seed)}  # everything that it depends on except paths, as written to `flags.txt`
+        self.init_path = config.train.init_from.replace("{seed}", str(seed))  # workdir or SavedModel; a suite sets it for `init_from_row`
+        self.callbacks: tuple[keras.callbacks.Callback, ...] = ()  # further ones of the training
+        self.evaluates = True  # False: the trained model is only exported
 
     @property
     def chief(self) -> bool:
@@ -63,7 +56,7 @@ class Run:
         return distribution.is_chief(distribution.strategy(self.config.train.strategy))
 
     def claim(self, folder: str) -> AbstractContextManager:
-        """Returns a context in which the chief worker holds a workdir for this run. See `workdir.claim`."""
+        """Returns a context in which the chief worker holds a workdir for this run."""
         if not self.chief:
             return contextlib.nullcontext()
         free = {*EVALUATION_FLAGS} - {*selection_options(self.config.train)}
@@ -135,10 +128,7 @@ class Run:
         return tracking.tracked(names, folder, f"{self.row}, seed {self.seed}", self.row, {**self.flags, "workdir": folder})
 
     def train(self, folder: str, further: Sequence[keras.callbacks.Callback] = ()) -> loop.TrainingResult:
-        """Trains or resumes training in a claimed workdir; the chief worker exports the model. An exported model is not trained again.
-
-        `further` are callbacks of the chief worker, besides those of the run.
-        """
+        """Trains or resumes training in a claimed workdir; the chief worker exports the model. An exported model is not trained again."""
         if result := self._exported(folder).get("training"):
             print_line("  already trained")
             return loop.TrainingResult(**result)

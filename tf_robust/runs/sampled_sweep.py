@@ -56,7 +56,7 @@ class Pruning(keras.callbacks.Callback):
 def sample(sweep: Sweep, trials: int, storage: str, seeds: Sequence[int]) -> tuple[list[Point], list[dict], list[str]]:
     """Completes points that Optuna samples, and returns them, their evaluations, and messages about the trials.
 
-    `storage` is the URL of the database; empty: SQLite in the workdir. `seeds` are those of the runs; the first is that of the sampler.
+    `storage`: URL of the database; empty: SQLite in the workdir. The first of the `seeds` of the runs is that of the sampler.
     """
 
     def runs_at(point):
@@ -86,10 +86,9 @@ class SampledSweep:
     flags: Mapping[str, str]  # on which all trials depend
 
     def complete(self, storage: str, name: str) -> tuple[list[Point], list[dict], list[str]]:
-        """Completes the trials of a study (`name`) in a database (the URL `storage`), and returns as `sample` does.
+        """Completes the trials of a study (`name`) in a database (the URL `storage`), or resumes it; returns as `sample` does.
 
-        The same call resumes it, and processes with the same call share it. Raises ValueError if the study is one of another sweep, or the
-        database cannot be used.
+        Raises ValueError if the study is one of another sweep, or the database cannot be used.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of the signs of life
@@ -107,7 +106,7 @@ class SampledSweep:
         except FileNotFoundError as error:
             raise ValueError(
                 f"Expected the workdir of the trials of the study {name!r} in {storage}. Received: one without {error.filename}. Try: "
-                "their --workdir, or one with another last folder, which is the name of the study"
+                "their --workdir, or another"
             ) from error
         others = [f"{name_of(one.user_attrs['point'])}: {one.user_attrs['reason']}" for one in ended if one.state == _PRUNED]
         return [*points.values()], evaluations, [f"{len(ended)} trials, of which {len(others)} were pruned or failed.", *others]

@@ -32,19 +32,11 @@ def run_all(
     show: Callable[[list[dict]], object] = lambda evaluations: None,
     log: Callable[[str], object] = print_line,
 ) -> tuple[list[dict], list[str]]:
-    """Completes all runs of one table and continues after failures. Runs from which others start come first.
+    """Completes all runs of one table, as tasks of a launcher or one after the other, and continues after failures.
 
-    Processes with the same command share the work: a run that another process holds is skipped, and waited for at the end.
-
-    Args:
-        runs: of one table.
-        folder_of: run -> its workdir.
-        launcher: completes the runs as tasks; None: this process completes them one after the other.
-        show: called from time to time with the evaluations of the tasks that ended, while others go on.
-        log: called with lines of progress.
-
-    Returns:
-        The evaluations in the order of the runs (none in workers other than the chief), and messages about the runs that failed.
+    Returns the evaluations in the order of the runs (none in workers other than the chief), and messages about the runs that failed. Runs
+    from which others start come first. Processes with the same command share the work: a run that another process holds is skipped, and
+    waited for at the end. `show` is called from time to time with the evaluations of the tasks that ended, while others go on.
     """
     if len(runs) > 1 and any(run.config.train.strategy == "multi_worker" for run in runs):
         raise ValueError(f"Expected one run with strategy=multi_worker: one row, and one seed in seeds. Received: {len(runs)} runs")
@@ -136,7 +128,6 @@ class _Tasks:
         self.log(f"  FAILED: {message}")
 
     def wait(self, number, message):
-        """Notes that another process holds a run."""
         if number not in self.waiting:
             self.announce(number)
             self.log(f"  {message}. {'Skipped for now' if self._open() > 1 else 'Waiting for it; Ctrl-C ends the waiting'}.")
@@ -197,7 +188,6 @@ def _complete_by(launcher, tasks, pending, show):
 
 
 def _outcome(launcher, handle):
-    """Returns the outcome of a task; a note compares its number of threads with that of this process."""
     outcome, own = launcher.outcome(handle), environment.thread_count()
     if outcome.threads not in (0, own):
         print_note(f"tasks have {outcome.threads} threads, this command {own}, so that results can differ in rounding")

@@ -92,8 +92,10 @@ def check_images_match(runs: Sequence[Run]) -> None:
 def evaluate_models(
     models: Mapping[str, Callable[[], EvaluatedModel]], workdir: str, log: Callable[[str], object] = print_line
 ) -> tuple[list[dict], list[str]]:
-    """Evaluates the models of a suite, {row: function that returns its model}, each in a folder of the workdir, and continues after models
-    that are missing or unsuitable. Returns the evaluations, and messages about the rows that failed; raises RunFailed if all did."""
+    """Evaluates the models of a suite, {row: function that returns its model}, each in a folder of the workdir; continues after failures.
+
+    Returns the evaluations, and messages about the rows that failed; raises RunFailed if all did.
+    """
     evaluations: list[dict] = []
     failures: list[str] = []
     for row, load in models.items():
@@ -135,19 +137,20 @@ class SuiteMeans:
             self.data[name] = read_data(f"{os.path.join(path, self._rows[name][0])}.flags")
 
     def divide(self, evaluations: Iterable[dict]) -> dict[str, list[dict]]:
-        """Returns {suite: its evaluations, in the order of its rows}; raises ValueError if the data of one belong to no suite.
+        """Returns {suite whose flagfiles have their data: its evaluations, in the order of its rows}; raises ValueError for other data."""
 
-        An evaluation belongs to the suite whose flagfiles have its data; of folders the last part of the path is compared.
-        """
-        names = {_last(data): name for name, data in self.data.items()}
+        def last(data):  # of folders the last part of the path is compared
+            return os.path.basename(data.removeprefix("folder:").rstrip("/")) if data.startswith("folder:") else data
+
+        names = {last(data): name for name, data in self.data.items()}
         divided: dict[str, list[dict]] = {}
         for one in evaluations:
-            if _last(one["data"]) not in names:
+            if last(one["data"]) not in names:
                 raise ValueError(
                     f"Expected runs on the data of these suites: {', '.join(self.data.values())}. Received: {one['data']} "
                     f"in {one['saved_model']}"
                 )
-            divided.setdefault(names[_last(one["data"])], []).append(one)
+            divided.setdefault(names[last(one["data"])], []).append(one)
         for name, members in divided.items():
             sort_by_rows(members, self._rows[name])
         return {name: divided[name] for name in self.suites if name in divided}
@@ -155,7 +158,7 @@ class SuiteMeans:
     def means(self, divided: Divided) -> tuple[list[dict], list[str]]:
         """Returns the means over the suites, for every row and seed with an evaluation in all suites of `divided`, and notes about others.
 
-        They are evaluations, each with "parts": {suite: evaluation}. Raises ValueError if no row has evaluations in all of them.
+        Each is an evaluation with "parts": {suite: evaluation}. Raises ValueError if there is none.
         """
         cells: dict[tuple[str, int], dict[str, dict]] = {}
         evaluations, notes = [], []
@@ -257,7 +260,3 @@ class SuiteMeans:
             half = float(np.sqrt(sum(((row["high"] - row["low"]) / 2) ** 2 for row in rows)) / len(rows))
             low, high = value - half, value + half
         return {"metric": metric, "value": value, "count": sum(row["count"] for row in rows), "low": low, "high": high}
-
-
-def _last(data):
-    return os.path.basename(data.removeprefix("folder:").rstrip("/")) if data.startswith("folder:") else data

@@ -49,15 +49,10 @@ Axis = tuple[str, ...] | Range
 
 
 def axes_of(text: str, defaults: Mapping[str, object]) -> dict[str, Axis]:
-    """Returns what a sweep varies: {flag: its values, or the range of its values}.
+    """Returns {flag: its values, or the range of its values} of 'NAME=VALUE,VALUE;NAME=LOW..HIGH;NAME=log:LOW..HIGH;...'.
 
-    Args:
-        text: 'NAME=VALUE,VALUE;NAME=LOW..HIGH;NAME=log:LOW..HIGH;...'.
-        defaults: {flag: default} of all flags.
-
-    Raises:
-        ValueError: unknown flag, a flag of several values, a value or name twice, a range of a flag that is no number, nothing to vary, or
-            a flag on which the validation images or their metrics depend.
+    `defaults`: {flag: default} of all flags. Raises ValueError for invalid axes, and for flags on which the validation images or their
+    metrics depend.
     """
     axes: dict[str, Axis] = {}
     for part in filter(None, text.split(";")):
@@ -81,7 +76,6 @@ def axes_of(text: str, defaults: Mapping[str, object]) -> dict[str, Axis]:
 
 
 def _range(part, values, default):
-    """The range of a part of a sweep."""
     low, _, high = values.removeprefix("log:").partition("..")
     log, integer = values.startswith("log:"), isinstance(default, int)
     if isinstance(default, bool) or not isinstance(default, (int, float)):
@@ -125,7 +119,6 @@ class Sweep:
     workdir: str
 
     def folder_of(self, run: Run) -> str:
-        """Returns the workdir of a run."""
         return os.path.join(self.workdir, run.row, f"seed_{run.seed}")
 
     def runs(self, sampled: bool) -> list[Run]:
@@ -156,16 +149,10 @@ class Sweep:
 
 
 def best(evaluations: Iterable[Mapping], metrics: Sequence[str] = ()) -> tuple[list[str], str]:
-    """Returns the rows with the best means over seeds, and a message about the choice.
+    """Returns the rows with the best means over seeds, and a message about the choice; raises ValueError if an evaluation lacks a metric.
 
-    Args:
-        evaluations: as in `evaluation.json`.
-        metrics: by which rows are compared; empty: the first of the first evaluation. With one the best row is chosen, the first of equals,
-            which the message names; with several all rows that no other surpasses in every metric. Rows with fewer seeds than others, whose
-            runs failed, are not chosen.
-
-    Raises:
-        ValueError: an evaluation does not have a metric.
+    With one metric (none: the first of the first evaluation) the best row is chosen, the first of equals, which the message names; with
+    several all rows that no other surpasses in every metric. Rows with fewer seeds than others, whose runs failed, are not chosen.
     """
     measured = [(evaluation["row"], {row["metric"]: row["value"] for row in evaluation["rows"]}) for evaluation in evaluations]
     metrics = metrics or (next(iter(measured[0][1])),)

@@ -22,10 +22,9 @@ from tf_robust.utils.locks import held
 
 @contextlib.contextmanager
 def claim(folder: str, flags: Mapping[str, str], defaults: Mapping[str, str] | None = None, free: Collection[str] = ()) -> Iterator[None]:
-    """Holds a folder, created if missing, for one run with given flags, {name: text}.
+    """Holds a folder, created if missing, for one run with given flags, {name: text}; the flags `free` may differ from its start.
 
-    `defaults` are those of flags that are not recorded; the flags `free` may differ. Raises ValueError with the differences if the run was
-    started with other flags, and WorkdirLocked if another process holds the folder.
+    `defaults`: those of flags that are not recorded. Raises ValueError for other flags, and WorkdirLocked if another process holds it.
     """
     _check_flags(folder, flags, defaults or {}, free)  # rather than after waiting for another process
     with held(folder):
