@@ -264,12 +264,17 @@ def take_first_step():
     from tf_robust.cli.command_line import read_command
     from tf_robust.training import loop
 
-    def stop(run_steps, iterator, count, method):
-        run_steps(iterator, loop.tf.constant(1))
-        print(time.time(), flush=True)
-        os._exit(0)
+    steps_function = loop.steps_function
 
-    loop.checked_run = stop
+    def one_step(*arguments):
+        def run(iterator, count):
+            steps_function(*arguments)(iterator, loop.tf.constant(1))
+            print(time.time(), flush=True)
+            os._exit(0)
+
+        return run
+
+    loop.steps_function = one_step
     with tempfile.TemporaryDirectory() as folder:
         _, options = read_command(["suite", "flags/quickstart", f"--workdir={folder}"])
         commands.suite(options, [])
@@ -290,7 +295,7 @@ def watch_memory():
     from tf_robust.training import loop
 
     run = first_run("--data=digits", "--model=resnet8", "--method=noisymix", "--views=clean,augmix,augmix")
-    source, found = run.source("train"), []
+    source, found = run.data().source("train"), []
 
     class Watch(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):

@@ -57,9 +57,10 @@ class Events:
 
     def __init__(self, row=None, number=None):
         self.target, self.counts, self.row = (row, number), collections.Counter(), None
-        for module, name in ((os, "fsync"), (os, "replace"), (os, "rename"), (loop, "checked_run")):
-            setattr(module, name, self.counted(getattr(module, name), loop is module))
-        complete = Run.complete
+        for name in ("fsync", "replace", "rename"):
+            setattr(os, name, self.counted(getattr(os, name), False))
+        steps_function, complete = loop.steps_function, Run.complete
+        loop.steps_function = lambda *arguments: self.counted(steps_function(*arguments), True)
 
         def complete_and_exit(run, folder, **options):
             self.row = run.row

@@ -313,7 +313,7 @@ def test_a_workdir_is_held_by_one_process_and_must_be_writable(tmp_path):
     ],
 )
 def test_invalid_flags_raise_before_training(flag, message, tmp_path, monkeypatch):
-    monkeypatch.setattr("tf_robust.training.loop.checked_run", lambda *_, **__: pytest.fail("training began"))
+    monkeypatch.setattr("tf_robust.training.divergence.named", lambda *_, **__: pytest.fail("training began"))
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         main(*flag.split(), f"--workdir={tmp_path}/w")
 

@@ -51,6 +51,6 @@ def test_channels_first_is_named_by_the_import(channels_first):
 
 def test_the_command_line_builds_models_with_channels_last(channels_first, monkeypatch):
     formats = []
-    monkeypatch.setattr(commands, "run_command", lambda *_: formats.append(keras.config.image_data_format()))
+    monkeypatch.setitem(commands.COMMANDS, "train", lambda *_: formats.append(keras.config.image_data_format()))
     cli.run("train", {}, [])
     assert formats == ["channels_last"]

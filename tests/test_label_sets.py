@@ -128,7 +128,7 @@ def test_imagenet_r_from_files_is_evaluated_by_its_suite(tmp_path, thousand, mon
     assert "augmix failed: Expected a SavedModel folder" in text
     found = read(tmp_path / "runs" / "noisymix_table11_imagenet_r" / "noisymix" / "evaluation.json")
     assert found["model"] == "resnet50" and found["card"]["data"]["class_mask"] == "200 classes"
-    with pytest.raises(ValueError, match="Expected a suite that trains its rows with --dry_run"):
+    with pytest.raises(ValueError, match="Expected rows that are all trained, or, without --dry_run"):
         main(*command, "--dry_run")
     main("evaluate", thousand[0], folder, "--evaluations=clean", "--image_size=8", f"--workdir={tmp_path}/alone")
     alone = read(tmp_path / "alone" / "evaluation.json")  # by the WordNet ids, of which all 1,000 compete

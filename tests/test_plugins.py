@@ -66,7 +66,7 @@ def test_a_run_remembers_its_plugin_and_its_code(folder):
     values = {row["metric"]: row["value"] for row in json.loads((folder / "dim/evaluation.json").read_text())["rows"]}
     assert values["corruptions/dimmed/5"] < 0.3  # black images
     (folder / "my_methods.py").write_text(MODULE.replace("self.factor * term", "2 * self.factor * term"))
-    with pytest.raises(ValueError, match="Expected the code of the method and views with which run was trained"):
+    with pytest.raises(ValueError, match="Expected the code and the weights with which run was trained"):
         main("--plugin=my_methods", *train)
     (folder / "my_methods.py").write_text(MODULE)
     (folder / "row.flags").write_text("\n".join(["--plugin=my_methods", *train[1:]]))

@@ -177,7 +177,7 @@ def test_a_run_trains_on_both_kinds_and_evaluates_on_natural_images(tmp_path, mo
     run = run_of("cross_entropy", stylized_dir=str(tmp_path / "stylized"))
     with pytest.raises(StopIteration):
         run.train(str(tmp_path / "run"))
-    shape = run.source("train").image_shape
+    shape = run.data().source("train").image_shape
     assert len(sources["train"]) == 74 and sources["train"].image_shape == shape
-    assert len(run.source("train")) == 64 and len(sources["validation"]) == len(run.source("validation"))
+    assert len(run.data().source("train")) == 64 and len(sources["validation"]) == len(run.data().source("validation"))
     assert sources["validation"].split == "validation"

@@ -49,7 +49,7 @@ def write_images(path, count, shift=0):
 def test_a_suite_is_refused_in_which_only_some_rows_evaluate_a_model(finished, tmp_path):
     (tmp_path / "plain.flags").write_text("--data=digits")
     (tmp_path / "mine.flags").write_text(f"--data=digits\n--saved_model={finished}/saved_model")
-    with pytest.raises(ValueError, match="where only mine evaluates a model. Try: two folders, then tf-robust report"):
+    with pytest.raises(ValueError, match="with saved_model: mine. Try: two folders, then tf-robust report"):
         main("suite", str(tmp_path), f"--workdir={tmp_path}/out")
     assert not (tmp_path / "out").exists()
 
@@ -178,7 +178,7 @@ def test_an_encoder_that_was_trained_again_is_noticed(finished, tmp_path):
     main(*arguments)
     shutil.rmtree(start)
     main("train", *DIGITS, "--seeds=5", f"--workdir={start}")
-    with pytest.raises(ValueError, match="Expected the weights from which .* was trained. Received: .*start, which was trained again"):
+    with pytest.raises(ValueError, match="with which .* was trained. Received: .*start, which was trained again"):
         main(*arguments)
 
 

@@ -21,7 +21,6 @@ def test_a_row_is_estimated_without_files(tmp_path, monkeypatch, capsys):
 def clock(monkeypatch):
     """[seconds], of a clock that calls of `run_steps` alone move; batches are not distributed."""
     now = [0.0]
-    monkeypatch.setattr(dry_run.loop, "steps_function", lambda method: None)
     monkeypatch.setattr(dry_run.distribution, "distribute", lambda strategy, batches, size: batches)
     monkeypatch.setattr(dry_run.time, "monotonic", lambda: now[0])
     return now
@@ -33,11 +32,11 @@ def test_steps_are_timed_before_and_after_a_late_term_starts(clock, monkeypatch)
     class Late:
         start, distribute_strategy = 30, None
 
-    def run(run_steps, iterator, count, method):
+    def run(iterator, count):
         took.append(next(iterator))
-        clock[0] += (3.0 if took[-1] >= method.start else 1.0) + 50.0 * (took[-1] in (0, 30))  # the first call builds the graph
+        clock[0] += (3.0 if took[-1] >= Late.start else 1.0) + 50.0 * (took[-1] in (0, 30))  # the first call builds the graph
 
-    monkeypatch.setattr(dry_run.loop, "checked_run", run)
+    monkeypatch.setattr(dry_run.loop, "steps_function", lambda method: run)
     assert dry_run._training_seconds(Late(), 100, 8, lambda step: range(step, step + 50)) == 30 * 1.0 + 70 * 3.0
     assert took == [*range(6), *range(30, 36)]
     assert dry_run._training_seconds(Late(), 20, 8, lambda step: range(step, step + 50)) == 20 * 1.0  # the term never begins

@@ -35,20 +35,20 @@ def run_of(method, **settings):
 def test_mixed_precision_is_limited_to_its_run():
     for mixed in (False, True):
         run = run_of("cross_entropy", mixed_precision=mixed)
-        method = run.method(run.source("train"))
+        method = run.method(run.data().source("train"))
         assert keras.config.dtype_policy().name == "float32"  # as before
         assert {layer.compute_dtype for layer in method.classifier.layers[1:-2]} == {"bfloat16" if mixed else "float32"}
         assert {weight.dtype for weight in method.classifier.variables} == {"float32"}
 
 
 def test_a_run_starts_from_the_encoder_of_its_own_seed(tmp_path):
-    shape = run_of("cross_entropy").source("train").image_shape
+    shape = run_of("cross_entropy").data().source("train").image_shape
     encoders = {seed: models.build("lenet", shape, 10, seed=seed + 7) for seed in (0, 1)}
     for seed, encoder in encoders.items():
         export.export(encoder, str(tmp_path / "encoder" / f"seed_{seed}" / "saved_model"), {})
     run = run_of("cross_entropy", init_from=f"{tmp_path}/encoder/seed_{{seed}}")
     for seed, encoder in encoders.items():
-        begun = Run(run.config, "row", seed).method(run.source("train")).classifier
+        begun = Run(run.config, "row", seed).method(run.data().source("train")).classifier
         for ours, theirs in zip(begun.variables[:-2], encoder.variables):
             np.testing.assert_array_equal(ours, theirs)
     absent = Run(run.config, "row", 2)
@@ -57,12 +57,12 @@ def test_a_run_starts_from_the_encoder_of_its_own_seed(tmp_path):
         match=f"Received: {tmp_path}/encoder/seed_2, .* Try: tf-robust train --evaluations=none "
         f"--flagfile=TABLE/encoder.flags --seeds=2 --workdir={tmp_path}/encoder/seed_2",
     ):
-        absent.method(run.source("train"))
+        absent.method(run.data().source("train"))
 
 
 @pytest.mark.slow
 def test_a_run_is_evaluated_again_when_its_shifted_data_have_changed(tmp_path, monkeypatch):
-    images, labels = evaluation.first_images(run_of("cross_entropy").source("test"), 40)
+    images, labels = evaluation.first_images(run_of("cross_entropy").data().source("test"), 40)
     shifted, run = str(tmp_path / "dark.npz"), run_of("cross_entropy")
     options = evaluation.EvalConfig(evaluations=("clean",), shifts=(f"npz:{shifted}",), ood=(f"npz:{shifted}",), subset=40)
     run.config = dataclasses.replace(run.config, evaluation=options)
@@ -81,8 +81,9 @@ def test_a_run_is_evaluated_again_when_its_surrogate_has_changed(tmp_path):
     run.config = dataclasses.replace(run.config, evaluation=options)
     for _ in range(2):
         keras.Sequential([keras.Input((28, 28, 1)), keras.layers.Flatten(), keras.layers.Dense(10)]).save(path)
-        cards.append(evaluation.card_of(run.source("test"), run.config.evaluation, None, surrogate=loading.load_classifier(path)))
-    assert not run._has_surrogate_of(cards[0]) and run._has_surrogate_of(json.loads(json.dumps(cards[1]))) and run._has_surrogate_of({})
+        cards.append(evaluation.card_of(run.data().source("test"), run.config.evaluation, None, surrogate=loading.load_classifier(path)))
+    assert not run._has_further_data_of(cards[0]) and run._has_further_data_of(json.loads(json.dumps(cards[1])))
+    assert run._has_further_data_of({})
 
 
 def test_xla_training_equals_plain_training_and_excludes_synchronized_batch_norm(tmp_path):
@@ -94,7 +95,7 @@ def test_xla_training_equals_plain_training_and_excludes_synchronized_batch_norm
     assert [entry["total"] for entry in compiled] == [pytest.approx(entry["total"], rel=1e-3) for entry in uncompiled]
     run = run_of("fcl", jit_compile=True, synchronize_batch_norm=True)
     with pytest.raises(ValueError, match="Expected jit_compile=false with synchronize_batch_norm"):
-        run.method(run.source("train"))
+        run.method(run.data().source("train"))
 
 
 def test_closed_form_methods_train_in_one_step_and_only_once(tmp_path, monkeypatch):
@@ -121,7 +122,7 @@ def test_closed_form_methods_train_in_one_step_and_only_once(tmp_path, monkeypat
     ],
 )
 def test_class_names_of_a_model_card_are_compared_with_the_data(classes, said, capsys):
-    source = run_of("cross_entropy").source("test")
+    source = run_of("cross_entropy").data().source("test")
     predict = types.SimpleNamespace(check_images_match=lambda _: None, num_classes=None, path="model", card={"classes": classes})
     check_model_suits(predict, source)
     out = capsys.readouterr().out
@@ -133,13 +134,13 @@ def test_mixed_precision_on_a_cpu_without_bfloat16_is_noted(has_bfloat16, noted,
     monkeypatch.setattr(environment, "has_bfloat16", lambda: has_bfloat16)
     print_note.cache_clear()
     run = run_of("cross_entropy", mixed_precision=True)
-    run.method(run.source("train"))
+    run.method(run.data().source("train"))
     assert ("no instructions for bfloat16" in capsys.readouterr().out) == noted
 
 
 def test_mixed_precision_exports_float32_weights_and_logits(tmp_path):
     run = run_of("fcl", mixed_precision=True)
-    source = run.source("train")
+    source = run.data().source("train")
     run.train(str(tmp_path))
     losses = [entry["total"] for entry in json.loads((tmp_path / "history.json").read_text())]
     assert len(losses) == 4 and np.isfinite(losses).all() and losses[-1] < losses[0]

@@ -66,7 +66,7 @@ def test_a_run_exports_the_weights_of_the_epoch_it_selected(tmp_path, monkeypatc
         exported = [file[name] for name in sorted(file.files)]
     for a, b in zip(exported, kept[2], strict=True):
         np.testing.assert_array_equal(a, b)
-    shape = run.source("train").image_shape
+    shape = run.data().source("train").image_shape
     network = models.build("lenet", shape, 10)
     for variable, value in zip(network.variables, kept[2]):
         variable.assign(value)

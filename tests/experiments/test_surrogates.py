@@ -118,7 +118,7 @@ def test_unsuitable_surrogates_are_refused(matrices, tmp_path):
         evaluation.EvalConfig(surrogate="model.keras").check_used(["evaluations", "surrogate"])
     (tmp_path / "model.keras").touch()
     with pytest.raises(FileNotFoundError, match=r"surrogate. Not found: .*Did you mean .*model.keras'"):
-        checks.check_surrogate(str(tmp_path / "modle.keras"))
+        checks.check_paths({"surrogate": str(tmp_path / "modle.keras")})
 
 
 def test_models_attacked_from_different_surrogates_are_not_compared(matrices):

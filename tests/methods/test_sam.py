@@ -61,7 +61,7 @@ def test_the_perturbation_of_asam_does_not_depend_on_the_scale_of_layers(name, s
     losses = []
     for factor in (1.0, 3.0):
         model.set_weights([factor * first, second / factor])
-        shift = method.perturbation(method.gradients_at(BATCH)[0])
+        shift = method.perturbation(methods.base.Method.gradients(method, BATCH)[0])
         model.set_weights([w + s.numpy() for w, s in zip(model.get_weights(), shift)])
         losses.append(float(method.loss_terms(BATCH, training=False)[0]["cross_entropy"].numpy().mean()))
     assert (losses[0] == pytest.approx(losses[1], rel=1e-4)) == same
@@ -84,11 +84,11 @@ def test_gradients_at_shifted_weights_are_those_of_a_model_with_these_weights(na
     method, batch = build(name, network()), next(batches(source(), 1, name=name))
     assert len(batch.views) == len(views(name))
     shift = [tf.constant(0.1 * np.random.RandomState(i).normal(size=v.shape), v.dtype) for i, v in enumerate(method.trainable_variables)]
-    gradients, terms, logits, statistics = method.gradients_at(batch, shift=shift)
-    unshifted = method.gradients_at(batch)[0]
+    gradients, terms, logits, statistics = methods.base.Method.gradients(method, batch, shift=shift)
+    unshifted = methods.base.Method.gradients(method, batch)[0]
     for variable, s in zip(method.trainable_variables, shift):
         variable.assign_add(s)
-    expected = method.gradients_at(batch)
+    expected = methods.base.Method.gradients(method, batch)
     for received, wanted in zip(tf.nest.flatten((gradients, terms, logits, statistics)), tf.nest.flatten(expected), strict=True):
         np.testing.assert_allclose(received, wanted, rtol=1e-4, atol=1e-5)
     assert any(np.abs(a - b).max() > 1e-3 for a, b in zip(unshifted, gradients))

@@ -21,7 +21,7 @@ from tf_robust.data.augment import crop_flip, patch_gaussian
 from tf_robust.training import callbacks, checkpoints, loop
 from tf_robust.utils import errors
 
-checked_run = loop.checked_run
+named = loop.divergence.named
 
 
 def build(network, name="fcl", rate=0.05, **options):
@@ -88,11 +88,9 @@ def test_the_seconds_of_interrupted_processes_are_counted(network, source, tmp_p
         fit(stop_after=3)
     with monkeypatch.context() as killed, pytest.raises(SystemExit):  # after the first epoch's checkpoint and two steps
         killed.setattr(
-            loop,
-            "checked_run",
-            lambda run, batches, count, method: (
-                sys.exit() if int(method.optimizer.iterations.numpy()) == 6 else checked_run(run, batches, count, method)
-            ),
+            loop.divergence,
+            "named",
+            lambda method: sys.exit() if int(method.optimizer.iterations.numpy()) == 6 else named(method),
         )
         fit()
     now[0] += 5000.0  # time between processes does not count

@@ -14,7 +14,7 @@ from tf_robust.runs.config import run_config
 from tf_robust.runs.run import Run
 from tf_robust.runs.workdir import folder_name, recorded_flags, row_name
 from tf_robust.saved_models.loading import ModelInterface
-from tf_robust.utils.hyperparameters import arguments_of, parameters, text_of
+from tf_robust.utils.hyperparameters import instances, parameters, text_of
 
 
 def build_runs(options: Options, row: str, shown_as: str = "") -> list[Run]:
@@ -28,11 +28,7 @@ def build_runs(options: Options, row: str, shown_as: str = "") -> list[Run]:
 
 def build_model(options: Options, row: str = "") -> EvaluatedModel:
     """Returns the model of `--saved_model`: a file, a SavedModel folder, or the workdir of a run, whose recorded flags hold unless they are
-    given. `row`: its name in tables; empty: that of its file.
-
-    Raises:
-        ValueError: there is neither a path nor a run in --workdir, or the run has not ended.
-    """
+    given. `row`: its name in tables; empty: that of its file. Raises ValueError without a model."""
     path = options["saved_model"]
     folder = path or options["workdir"]
     recorded = os.path.join(folder, "flags.txt")
@@ -44,7 +40,13 @@ def build_model(options: Options, row: str = "") -> EvaluatedModel:
         path = own if os.path.isdir(own) else path
     else:
         run, path, before = folder, os.path.join(folder, "saved_model"), recorded_flags(recorded)
-        model_name = _recorded_config(before, recorded).train.model
+        try:
+            config = run_config(before)
+        except ValueError as error:
+            raise ValueError(f"{error} (in {recorded})") from error
+        if others := sorted(before.keys() - config.parameters.keys() - {"seeds"}):
+            raise ValueError(f"Unknown flag --{others[0]} (in {recorded})")
+        model_name = config.train.model
         if not os.path.isdir(path):
             raise ValueError(
                 f"Expected a run with an exported model. Received: {folder}, whose training has not ended. Try: the command of the run "
@@ -56,24 +58,9 @@ def build_model(options: Options, row: str = "") -> EvaluatedModel:
         before = {name: text for name, text in before.items() if name in known}
         values, given = {**values, **before, **given}, {**before, **given}
     seeds = values["seeds"] if "seeds" in values else "0"
-    data = EvaluationData(
-        DataConfig(**arguments_of(DataConfig, values)),
-        EvalConfig(**arguments_of(EvalConfig, values)),
-        int(text_of(seeds).split(",")[0]),
-    )
-    interface = ModelInterface(**arguments_of(ModelInterface, values))
+    config, eval_config, interface = instances(values, DataConfig, EvalConfig, ModelInterface)
+    data = EvaluationData(config, eval_config, int(text_of(seeds).split(",")[0]))
     return EvaluatedModel(path, data, row or row_name(path), interface, "evaluation_split" in given, run, model_name)
-
-
-def _recorded_config(values, path):
-    """The configuration of a run by the flags that it recorded in a file."""
-    try:
-        config = run_config(values)
-    except ValueError as error:
-        raise ValueError(f"{error} (in {path})") from error
-    if unknown := sorted(values.keys() - config.parameters.keys() - {"seeds"}):
-        raise ValueError(f"Unknown flag --{unknown[0]} (in {path})")
-    return config
 
 
 def read_rows(files: Mapping[str, str], overrides: Mapping[str, object]) -> dict[str, Options]:

@@ -31,6 +31,9 @@ _PACKAGES = (
 )
 
 
+_STORES = ("train", "suite", "sweep", "evaluate", "attack", "report")  # commands whose results may go to an object store
+
+
 def unknown_command(word: str, known: Iterable[str]) -> ValueError:
     """Returns an error for the first positional argument, which is no command."""
     names = list(known)
@@ -38,15 +41,9 @@ def unknown_command(word: str, known: Iterable[str]) -> ValueError:
         return ValueError(f"Expected a command before {word!r}. Received: none. Try: tf-robust {advice}")
     if nearest := _near(word, names):
         return ValueError(f"Unknown command {word!r}. Did you mean {' or '.join(map(repr, nearest))}? Try: tf-robust --help")
-    if advice := _flag_for(word):
+    if advice := flag_for(word):
         return ValueError(f"Unrecognized argument {word!r}. Expected --flag=value. Try: {advice}")
     return ValueError(f"Unknown command {word!r}. Expected one of: {', '.join(names)}. Try: tf-robust --help")
-
-
-def unexpected_argument(name: str, word: str) -> ValueError:
-    """Returns an error for a positional argument of a command that takes none, or not this one."""
-    advice = _flag_for(word) or f"tf-robust {name} --help"
-    return ValueError(f"Unrecognized argument {word!r}. Expected --flag=value after {name}. Try: {advice}")
 
 
 def check_data(options: Options) -> None:
@@ -58,10 +55,16 @@ def check_data(options: Options) -> None:
         found.append(("data", options["data"]))
     for flag, name in found:
         kind = kind_of(name)
-        if kind.has_path and not kind.class_folders:
-            _check_data_file(flag, name)
-        else:
+        if not kind.has_path or kind.class_folders:
             _check_data_name(flag, name, options["data_dir"])
+            continue
+        key, path = name.partition(":")[0], path_of(name)
+        if package := DATA_KINDS[key].package:
+            _check_package(package, f"--{flag}={name}", f"'tf_robust[{package}]'")
+        if DATA_KINDS[key].suffix and not os.path.isfile(path):
+            nearest = _nearest_path(path)
+            hint = f" Did you mean --{flag}={key}:{nearest}?" if nearest else ""
+            raise FileNotFoundError(f"Expected a file for --{flag}={key}:FILE. Not found: {path}.{hint}")
 
 
 def _check_data_name(flag, name, data_dir):
@@ -81,42 +84,18 @@ def _check_data_name(flag, name, data_dir):
         )
 
 
-def _check_data_file(flag, name):
-    """Raises an error for a missing file, or a missing package for its kind."""
-    key, path = name.partition(":")[0], path_of(name)
-    kind = DATA_KINDS[key]
-    if kind.package:
-        _check_package(kind.package, f"--{flag}={name}", f"'tf_robust[{kind.package}]'")
-    if kind.suffix and not os.path.isfile(path):
-        nearest = _nearest_path(path)
-        hint = f" Did you mean --{flag}={key}:{nearest}?" if nearest else ""
-        raise FileNotFoundError(f"Expected a file for --{flag}={key}:FILE. Not found: {path}.{hint}")
-
-
-def check_installed(options: Options) -> None:
-    """Raises ValueError if an optional package that flags need is not installed, with the command that installs it."""
-    for flag, value, module, requirement in _PACKAGES:
-        given = options.get(flag)
-        if value in (given if isinstance(given, tuple) else [given]):
-            _check_package(module, f"--{flag}" if value is True else f"--{flag}={value}", requirement)
-
-
 def _check_package(module, option, requirement):
     if importlib.util.find_spec(module) is None:
         raise ValueError(f"Expected the package {module} for {option}. Not installed. Try: pip install {requirement}")
 
 
-def check_attacks(names: Iterable[str]) -> None:
-    """Raises ValueError for an unknown attack of robust accuracy; those that are not in `ATTACKS` are looked up with TensorFlow."""
-    for name in {*names} - {*ATTACKS}:
-        with quiet.importing(()):
-            from tf_robust.evaluation.adversarial import check_attack
-        check_attack(name)
-
-
-def check_formats(name: str, options: Options) -> None:
-    """Raises ValueError for an unknown format of `export` or an evaluation, a missing package, or a model that cannot be converted."""
-    chosen = options.get("formats", ())
+def check_choices(name: str, options: Options) -> None:
+    """Raises ValueError for missing packages, unknown attacks and formats, and launchers and stores that a command cannot use."""
+    for flag, value, module, requirement in _PACKAGES:
+        given = options.get(flag)
+        if value in (given if isinstance(given, tuple) else [given]):
+            _check_package(module, f"--{flag}" if value is True else f"--{flag}={value}", requirement)
+    chosen, launcher, workdir = options.get("formats", ()), options.get("launcher", "local"), options.get("workdir", "")
     if name == "export" and not chosen:
         raise ValueError(f"Expected --formats, of: {', '.join(formats.files())}. Received: none")
     for one in chosen:
@@ -126,31 +105,37 @@ def check_formats(name: str, options: Options) -> None:
             _check_package(module, f"--formats={one}", f"'tf_robust[{formats.FORMATS[one].extra}]', or --formats without {one}")
     if chosen:
         formats.check_convertible(options["saved_model"])
-
-
-def check_launcher(options: Options) -> None:
-    """Raises ValueError if a command or its sweep engine cannot complete runs by the launcher that was given."""
-    launcher = options.get("launcher", "local")
-    if launcher == "local":
-        if options.get("launcher_options"):
-            raise ValueError("--launcher_options are those of --launcher=ray or --launcher=slurm. Received: --launcher=local")
-        return
-    if options.get("formats"):
-        raise ValueError(f"Expected --launcher=local with --formats, whose latencies are of this machine. Received: {launcher}")
-    if "none" in options["evaluations"]:
-        raise ValueError(f"Expected evaluations with --launcher={launcher}, whose tasks end with one. Received: --evaluations=none")
-    if options.get("sweep_engine") == "optuna":
-        raise ValueError(
-            f"Expected --launcher=local with --sweep_engine=optuna. Received: --launcher={launcher}. Try: the same command on each "
-            "machine, which share the trials (--sweep_storage)"
-        )
+    for attack in {*options.get("attack", ())} - {*ATTACKS}:
+        with quiet.importing(()):
+            from tf_robust.evaluation.adversarial import check_attack
+        check_attack(attack)
+    if launcher == "local" and options.get("launcher_options"):
+        raise ValueError("--launcher_options are those of --launcher=ray or --launcher=slurm. Received: --launcher=local")
+    if launcher != "local":
+        if chosen:
+            raise ValueError(f"Expected --launcher=local with --formats, whose latencies are of this machine. Received: {launcher}")
+        if "none" in options["evaluations"]:
+            raise ValueError(f"Expected evaluations with --launcher={launcher}, whose tasks end with one. Received: --evaluations=none")
+        if options.get("sweep_engine") == "optuna":
+            raise ValueError(
+                f"Expected --launcher=local with --sweep_engine=optuna. Received: --launcher={launcher}. Try: the same command on each "
+                "machine, which share the trials (--sweep_storage)"
+            )
+    if re.match(r"\w{2,}:/(?!/)", workdir):
+        raise ValueError(f"Expected a folder or the URL of a store. Received: {workdir}. Did you mean {workdir.replace(':/', '://', 1)}?")
+    if is_url(workdir):  # it is not copied to a store
+        if len(workdir.strip("/").partition("://")[2].split("/")) < 2:
+            raise ValueError(f"Expected --workdir=s3://BUCKET/PATH or another store with a path. Received: {workdir}")
+        if name not in _STORES:
+            raise ValueError(f"Expected a local --workdir with {name}. Received: {workdir}. Stores take: {', '.join(_STORES)}")
+        if "none" in options.get("evaluations", ()):
+            raise ValueError(f"Expected evaluations with --workdir={workdir}: a run with one is complete. Received: --evaluations=none")
+        if options.get("strategy") == "multi_worker":
+            raise ValueError(f"Expected a local --workdir with --strategy=multi_worker. Received: {workdir}")
 
 
 def check_model(name: str, options: Options) -> None:
-    """Checks that the model of a command exists, and that it is known on which data to evaluate it.
-
-    Raises FileNotFoundError if there is no such file or folder, and ValueError for several runs or without --data.
-    """
+    """Raises FileNotFoundError if there is no model of a command, and ValueError for several runs, or without data to evaluate it on."""
     path = options["saved_model"]
     if is_url(path):
         return  # checked when it is fetched
@@ -171,25 +156,17 @@ def check_model(name: str, options: Options) -> None:
         )
 
 
-def check_surrogate(path: str) -> None:
-    """Raises FileNotFoundError if the model of --surrogate does not exist."""
-    if path and not os.path.exists(path) and ":" not in path:
-        raise FileNotFoundError(f"Expected a model with gradients for --surrogate. Not found: {path}.{_hint(path)}")
-
-
-def check_suite(folder: str) -> None:
-    """Raises FileNotFoundError if a folder, which may be relative to `FLAGS_HOME`, is not a suite; the message has the nearest one."""
-    if not folder or any(_is_suite(os.path.join(home, folder)) for home in ("", FLAGS_HOME)):
-        return
-    known = [os.path.relpath(path, FLAGS_HOME) for path, *_ in os.walk(os.path.join(FLAGS_HOME, "flags")) if _is_suite(path)]
-    nearest = _near(folder.rstrip("/"), known)
-    advice = f"Did you mean {nearest[0]}?" if nearest else "Try: tf-robust list suites"
-    raise FileNotFoundError(f"Expected a folder of .flags files. Not found: {folder}. {advice}")
-
-
-def check_runs(patterns: Iterable[str]) -> None:
-    """Raises FileNotFoundError for a pattern of workdirs that matches nothing."""
-    for pattern in patterns:
+def check_paths(options: Options) -> None:
+    """Raises FileNotFoundError for a missing surrogate, suite (a path may be relative to `FLAGS_HOME`) or workdir of --runs."""
+    surrogate, folder = options.get("surrogate", ""), options.get("suite", "")
+    if surrogate and not os.path.exists(surrogate) and ":" not in surrogate:
+        raise FileNotFoundError(f"Expected a model with gradients for --surrogate. Not found: {surrogate}.{_hint(surrogate)}")
+    if folder and not any(_is_suite(os.path.join(home, folder)) for home in ("", FLAGS_HOME)):
+        known = [os.path.relpath(path, FLAGS_HOME) for path, *_ in os.walk(os.path.join(FLAGS_HOME, "flags")) if _is_suite(path)]
+        nearest = _near(folder.rstrip("/"), known)
+        advice = f"Did you mean {nearest[0]}?" if nearest else "Try: tf-robust list suites"
+        raise FileNotFoundError(f"Expected a folder of .flags files. Not found: {folder}. {advice}")
+    for pattern in options.get("runs", ()):
         if not is_url(pattern) and not os.path.exists(pattern) and not glob.glob(pattern, recursive=True):
             raise FileNotFoundError(
                 f"Expected workdirs with an evaluation.json. Received: {pattern!r}, which matches none.{_hint(pattern)}"
@@ -197,12 +174,10 @@ def check_runs(patterns: Iterable[str]) -> None:
 
 
 def check_writable(options: Options) -> None:
-    """Raises ValueError if the folder of the results cannot be written; leaves nothing in it."""
+    """Raises ValueError if the folder of the results cannot be written; leaves nothing in it. `storage.copied` checks stores."""
     workdir, model = options["workdir"], options.get("saved_model", "")
     if is_url(workdir):
-        return  # checked by `storage.copied`
-    if re.match(r"\w{2,}:/", workdir):
-        raise ValueError(f"Expected a folder or the URL of a store. Received: {workdir}. Did you mean {workdir.replace(':/', '://', 1)}?")
+        return
     folder = existing = workdir or (model if is_run(model) else "runs")
     while not os.path.lexists(existing):
         existing = os.path.dirname(os.path.abspath(existing))
@@ -232,8 +207,8 @@ def _command_for(word):
     return f"train --data=folder:{word}" if os.path.isdir(word) else ""
 
 
-def _flag_for(word):
-    """The flag that a positional argument was probably meant for; empty if it is none."""
+def flag_for(word: str) -> str:
+    """Returns the flag that a positional argument was probably meant for; empty if it is none."""
     name, separator, value = word.partition("=")
     if separator:
         nearest = _near(name, [*parameters(TrainConfig), *parameters(DataConfig), *parameters(EvalConfig)])
@@ -250,7 +225,6 @@ def _flag_for(word):
 
 
 def _near(word, known):
-    """The known names that are nearest to a word, the nearest first."""
     return difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
 
 
@@ -261,9 +235,7 @@ def _nearest_path(path):
 
 
 def _hint(path):
-    """The end of a message on a missing path: the nearest one in its folder."""
-    nearest = _nearest_path(path)
-    return f" Did you mean {nearest!r}?" if nearest else ""
+    return f" Did you mean {nearest!r}?" if (nearest := _nearest_path(path)) else ""
 
 
 def _is_suite(folder):

@@ -19,7 +19,7 @@ from tf_robust.saved_models.formats import files
 from tf_robust.saved_models.interface import ModelInterface, training_data
 from tf_robust.utils import plugins, quiet
 from tf_robust.utils.files import is_run
-from tf_robust.utils.hyperparameters import Parameter, arguments_of, parameters, text_of
+from tf_robust.utils.hyperparameters import Parameter, instances, parameters, text_of
 
 SECTIONS = ("data", "models", "methods", "views", "corruptions", "attacks", "metrics", "zoo", "suites")
 _OWN = (
@@ -103,10 +103,9 @@ class Command:
     defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)  # {flag: text} that differ from the flags' own
 
     def parameters(self, arguments: Sequence[str] = (), overridden: Sequence[str] = ()) -> dict[str, Parameter]:
-        """Returns the parameters that are its flags.
+        """Returns the parameters that are its flags, for the evaluations, the method and the augmentations that expanded arguments name.
 
-        `arguments` of the command line, with the lines of flagfiles, name the evaluations, the method and the augmentations. `overridden`
-        are the lines of the flagfiles, whose options of evaluations may be left without an effect by other arguments.
+        `overridden`: lines of the flagfiles, whose options of evaluations may be left without an effect by other arguments.
         """
         if modules := last_value(arguments, "plugin", ""):
             with quiet.importing(arguments):
@@ -136,7 +135,7 @@ class Command:
             return [value for value in last_value(arguments, name, default).split(",") if value]
 
         evaluations = chosen("evaluations")
-        if _TRAIN_ONLY[0] in evaluations:
+        if TRAIN_ONLY[0] in evaluations:
             evaluations = [*EvalConfig.evaluations]
         if HardenConfig in self.configs:
             evaluations += filter(None, [evaluation_of(last_value(arguments, "target", HardenConfig.target))])
@@ -307,7 +306,7 @@ COMMANDS = {command.name: command for command in _COMMANDS}
 QUICK_START = "flags/quickstart"
 _QUICK_START_FLAGS = {"workdir", "seeds", "plugin"}  # with these alone it is still the quick start
 _OF_MODELS = ("evaluate", "attack", "harden", "export")
-_TRAIN_ONLY = ("none",)
+TRAIN_ONLY = ("none",)  # evaluations of a run that is trained and exported alone
 
 
 def command(*arguments: str) -> str:
@@ -318,20 +317,19 @@ def command(*arguments: str) -> str:
 
 
 def read_command(argv: Sequence[str]) -> tuple[Command, Options]:
-    """Reads a command line, and returns its command and flags. Without any it is the quick start, with flags alone `train`.
+    """Reads a command line, and returns its command and flags; raises ValueError if it is wrong.
 
-    Flags stand before or after positional arguments.
-
-    Raises:
-        ValueError: an unknown command, flag or value, or arguments that the command does not take.
+    Without arguments it is the quick start, with flags alone `train`. Flags stand before or after positional arguments.
     """
     words = positional_arguments(argv)
     if words and words[0] not in COMMANDS:
         raise checks.unknown_command(words[0], COMMANDS)
     chosen = COMMANDS[words[0] if words else "train"]
     folder, lines = "".join(words[1:2]) or last_value(argv, chosen.sets, ""), expanded(argv)
-    if chosen.name in _OF_MODELS:
-        lines = [*_recorded(folder or last_value(argv, "workdir", ""), chosen, lines), *lines]
+    if chosen.name in _OF_MODELS and is_run(run := folder or last_value(argv, "workdir", "")):
+        replaced = "evaluations" in chosen.defaults or last_value(lines, "evaluations", "")
+        recorded = _lines_of([os.path.join(run, "flags.txt")])
+        lines = [*(line for line in recorded if not (replaced and line.startswith("--evaluations="))), *lines]
     found = _suite_parameters(folder, argv) if chosen.name == "suite" else chosen.parameters(lines, _lines_of(flagfiles_of(argv)))
     options, words = parse(found, argv, positional=True, owner_of=lambda flag: _owner_of(flag, chosen, lines))
     if not words and options.given.keys() <= _QUICK_START_FLAGS:
@@ -343,15 +341,6 @@ def read_command(argv: Sequence[str]) -> tuple[Command, Options]:
         options = options.changed({"data": data})
     _check(options, chosen)
     return chosen, options
-
-
-def _recorded(folder, chosen, lines):
-    """The flags that a run in a folder recorded, without its evaluations if a command has others."""
-    if not is_run(folder):
-        return []
-    replaced = "evaluations" in chosen.defaults or last_value(lines, "evaluations", "")
-    recorded = _lines_of([os.path.join(folder, "flags.txt")])
-    return [line for line in recorded if not (replaced and line.startswith("--evaluations="))]
 
 
 def positional_arguments(argv: Sequence[str]) -> list[str]:
@@ -368,7 +357,7 @@ def positional_arguments(argv: Sequence[str]) -> list[str]:
 
 
 def _suite_parameters(folder, argv):
-    """The flags of a suite in a folder, which may be relative to `FLAGS_HOME`: those of all its rows; arguments override those of rows."""
+    """The flags of all rows of a suite in a folder, which may be relative to `FLAGS_HOME`; arguments override those of rows."""
     paths = [os.path.join(glob.escape(os.path.join(home, folder)), "*.flags") for home in ("", FLAGS_HOME)]
     files, given = [file for path in paths for file in sorted(glob.glob(path))], expanded(argv)
     found = {name: one for name, one in COMMANDS["suite"].parameters(given).items() if not files or name not in parameters(EvalConfig)}
@@ -378,14 +367,13 @@ def _suite_parameters(folder, argv):
 
 
 def _lines_of(files):
-    """The lines of flagfiles."""
     return expanded([f"--flagfile={file}" for file in files])
 
 
 def row_parameters(lines: Sequence[str], overrides: Sequence[str]) -> dict[str, Parameter]:
-    """Returns the flags of a row of a suite, which trains a model or evaluates one (--saved_model).
+    """Returns the flags of a row of a suite, which trains a model or evaluates one (--saved_model), from the lines of its flagfile.
 
-    `lines` of its flagfile and `overrides`, further arguments of which a row takes those that it has, are expanded.
+    A row takes the `overrides` that it has.
     """
     evaluates = bool(last_value(lines, "saved_model", ""))
     return COMMANDS["evaluate" if evaluates else "train"].parameters([*lines, *overrides], lines)
@@ -411,17 +399,13 @@ def _owner_of(flag, chosen, arguments):
     return " or ".join(f"--{owner}" for owner in owners_of(flag))
 
 
-def trains_only(options: Options) -> bool:
-    """Returns whether the flags say that a run is trained and exported, but not evaluated."""
-    return tuple(options["evaluations"]) == _TRAIN_ONLY
-
-
 def _with_arguments(options, chosen, words):
     """Options with the values of positional arguments."""
     for word in words:
         is_flag = re.match(r"\w+=", word) and not os.path.exists(word)  # without dashes
         if not chosen.argument or (chosen.name != "sweep" and is_flag):
-            raise checks.unexpected_argument(chosen.name, word)
+            advice = checks.flag_for(word) or f"tf-robust {chosen.name} --help"
+            raise ValueError(f"Unrecognized argument {word!r}. Expected --flag=value after {chosen.name}. Try: {advice}")
     if not words:
         return options
     if len(words) > 1 and not chosen.several:
@@ -439,27 +423,21 @@ def _with_arguments(options, chosen, words):
 def _check(options, chosen):
     """Raises ValueError for values that the command does not take, and for unknown names."""
     name, evaluations = chosen.name, options.get("evaluations", ())
-    if _TRAIN_ONLY[0] in evaluations and (name != "train" or not trains_only(options)):
+    if TRAIN_ONLY[0] in evaluations and (name != "train" or evaluations != TRAIN_ONLY):
         raise ValueError(
             f"Expected evaluations with {name}. Received: --evaluations={','.join(evaluations)}. "
             "Try: tf-robust train --evaluations=none, which trains and exports only"
         )
     if name != "list":
-        values = {key: value for key, value in options.items() if key != "evaluations" or value != _TRAIN_ONLY}
-        for config in chosen.configs:
-            config(**arguments_of(config, values))
+        values = {key: value for key, value in options.items() if key != "evaluations" or value != TRAIN_ONLY}
+        instances(values, *chosen.configs)
         checks.check_data(options)
-        checks.check_installed(options)
-        checks.check_formats(name, options)
-        checks.check_attacks(options.get("attack", ()))
-        checks.check_launcher(options)
+        checks.check_choices(name, options)
     if name in _OF_MODELS and options["saved_model"]:
         checks.check_model(name, options)
-    if name in _OF_MODELS and not options["saved_model"] and not options["workdir"]:
+    elif name in _OF_MODELS and not options["workdir"]:
         raise ValueError(f"Expected a model. Received: none. Try: tf-robust {name} MODEL --data=NAME")
-    checks.check_surrogate(options.get("surrogate", ""))
-    checks.check_suite(options.get("suite", ""))
-    checks.check_runs(options.get("runs", ()))
+    checks.check_paths(options)
     example = {"suite": "flags/fcl/table1", "sweep": "'epochs=5,10'", "runs": "'runs/*'"}.get(chosen.sets)
     if example and not options[chosen.sets]:
         raise ValueError(f"Expected {chosen.argument}. Received: none. Try: tf-robust {name} {example}")

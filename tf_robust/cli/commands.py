@@ -7,16 +7,17 @@ import shlex
 import shutil
 import sys
 import threading
+import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 from absl import logging
 
-from tf_robust import corrupted_datasets, evaluation
+from tf_robust import corrupted_datasets, evaluation, report
 from tf_robust.cli import checks
 from tf_robust.cli.build import build_model, build_runs, read_rows, row_of
 from tf_robust.cli.command_line import COMMANDS as TABLE
-from tf_robust.cli.command_line import command, read_command, trains_only
+from tf_robust.cli.command_line import TRAIN_ONLY, command, read_command
 from tf_robust.cli.flags import FLAGS_HOME, Options, arguments_of, expanded, last_value
 from tf_robust.configs import PATH_FLAGS, DataConfig
 from tf_robust.data import pipeline
@@ -41,9 +42,8 @@ from tf_robust.saved_models.formats import files
 from tf_robust.saved_models.interface import training_data
 from tf_robust.training import distribution, loop
 from tf_robust.utils.errors import FAILED, INTERRUPTED, WRONG_INPUT, RunFailed, exit_with, message_of, unknown
-from tf_robust.utils.files import is_url, read_json, write_json
-from tf_robust.utils.hyperparameters import arguments_of as keyword_arguments
-from tf_robust.utils.hyperparameters import text_of
+from tf_robust.utils.files import is_run, is_url, read_json, write_json
+from tf_robust.utils.hyperparameters import instances, text_of
 from tf_robust.utils.locks import WorkdirLocked
 from tf_robust.utils.progress import print_note
 
@@ -51,7 +51,6 @@ _OF_COMMAND = (
     *("suite", "sweep", "sweep_metric", "sweep_engine", "sweep_storage", "trials", "workdir", "seeds"),
     *("launcher", "launcher_options", "dry_run"),
 )  # flags that say nothing on a run itself
-_STORES = ("train", "suite", "sweep", "evaluate", "attack", "report")  # commands whose results may go to an object store
 _DATA_FLAGS = (
     *("data", "data_range", "data_dir", "download", "label_map", "label_set", "classes", "image_size", "image_fit"),
     *("validation_fraction", "evaluation_split", "subset"),
@@ -63,27 +62,25 @@ _LISTED = 6  # models after a report
 def train(options: Options, argv: Sequence[str]) -> None:
     """Trains, exports, evaluates and reports one row, once per seed; with evaluations=none trains and exports only."""
     workdir, row, table = row_of(options, argv)
-    only = trains_only(options)
+    only = options["evaluations"] == TRAIN_ONLY
     if only:  # the run is recorded with the default evaluations, for `evaluate WORKDIR`
         options = options.changed({"evaluations": TABLE["train"].parameters()["evaluations"].default})
     runs = build_runs(options, row, table.get("shown_as", {}).get(row, ""))
     if options["dry_run"]:
-        return dry_run.print_costs(runs)
-    launcher = _launcher(options, workdir)
+        return _print_costs(runs)
 
     def folder_of(run):
         return os.path.join(workdir, f"seed_{run.seed}") if len(runs) > 1 else workdir
 
-    if not only:
-        return _complete_and_report(workdir, runs, folder_of, table, argv, launcher)
     for run in runs:
-        run.evaluates = False
-    _, failures = scheduler.run_all(runs, folder_of, launcher)
-    for run in runs:
+        run.evaluates = not only
+    show = functools.partial(_report_complete, workdir, len(runs), table, argv)
+    evaluations, failures = scheduler.run_all(runs, folder_of, _launcher(options, workdir), show)
+    for run in runs if only else ():
         if run.chief and os.path.isdir(model := os.path.join(folder_of(run), "saved_model")):
             print(f"Model:   {model}")
             _print_commands({"evaluate it": command("evaluate", folder_of(run), *_location_flags(run))})
-    _raise_failures(failures, runs)
+    _report_runs(workdir, runs, evaluations, failures, table, argv)
 
 
 def suite(options: Options, argv: Sequence[str]) -> None:
@@ -99,17 +96,12 @@ def suite(options: Options, argv: Sequence[str]) -> None:
     rows = read_rows(files, {name: value for name, value in options.given.items() if name not in of_suite})
     workdir = options["workdir"] or os.path.join("runs", table["name"])
     evaluating = [row for row, of_row in rows.items() if "saved_model" in of_row]
-    if evaluating and len(evaluating) < len(rows):
+    if evaluating and (len(evaluating) < len(rows) or options["dry_run"]):
         raise ValueError(
-            f"Expected rows that are all trained, or that all evaluate a model (--saved_model). Received: {options['suite']}, where only "
-            f"{', '.join(evaluating)} {'evaluates' if len(evaluating) == 1 else 'evaluate'} a model. Try: two folders, then "
-            "tf-robust report over the workdirs of both"
+            f"Expected rows that are all trained, or, without --dry_run, rows that all evaluate a model (--saved_model). Received: "
+            f"{options['suite']}, with saved_model: {', '.join(evaluating)}. Try: two folders, then tf-robust report of both workdirs"
         )
     if evaluating:
-        if options["dry_run"]:
-            raise ValueError(
-                f"Expected a suite that trains its rows with --dry_run. Received: {options['suite']}, whose rows evaluate existing models"
-            )
         models = {row: functools.partial(build_model, of_row, shown_as.get(row, row)) for row, of_row in rows.items()}
         evaluations, failures = suites.evaluate_models(models, workdir)
         _report(workdir, evaluations, None, {**table, "notes": [*table.get("notes", ()), *failures]}, {}, argv)
@@ -121,10 +113,15 @@ def suite(options: Options, argv: Sequence[str]) -> None:
         except ValueError as error:
             raise ValueError(f"{files[row]}: {error}") from error
     if options["dry_run"]:
-        return dry_run.print_costs(runs)
+        return _print_costs(runs)
     runs.sort(key=lambda run: run.seed)  # all rows of a seed before the next seed: an incomplete table is balanced
-    launcher = _launcher(options, workdir)
-    _complete_and_report(workdir, runs, lambda run: os.path.join(workdir, run.row, f"seed_{run.seed}"), table, argv, launcher)
+
+    def folder_of(run):
+        return os.path.join(workdir, run.row, f"seed_{run.seed}")
+
+    show = functools.partial(_report_complete, workdir, len(runs), table, argv)
+    evaluations, failures = scheduler.run_all(runs, folder_of, _launcher(options, workdir), show)
+    _report_runs(workdir, runs, evaluations, failures, table, argv)
 
 
 def sweep(options: Options, argv: Sequence[str]) -> None:
@@ -143,7 +140,7 @@ def sweep(options: Options, argv: Sequence[str]) -> None:
     if options["dry_run"]:
         if sampled:
             print(f"One of {options['trials']} trials, in the middle of the ranges:")
-        return dry_run.print_costs(runs)
+        return _print_costs(runs)
     if sampled:
         from tf_robust.runs.sampled_sweep import sample  # of an extra
 
@@ -158,26 +155,20 @@ def sweep(options: Options, argv: Sequence[str]) -> None:
     points = [point for point in points if name_of(point) in rows]
     given = {name: text_of(value) for name, value in options.given.items() if name not in (*_OF_COMMAND, *points[0])}
     with_seeds = {**given, **points[0], "seeds": "0,1,2", "workdir": f"{workdir}/chosen"}
-    _report(
-        os.path.join(workdir, "test"),
-        of_axes.test(points),
-        None,
-        {"title": f"{'; '.join(rows)}, chosen on validation, on the test set", "notes": [message]},
-        {"train it with more seeds": command("train", *(f"--{name}={text}" for name, text in with_seeds.items()))},
-        argv,
-    )
+    table = {"title": f"{'; '.join(rows)}, chosen on validation, on the test set", "notes": [message]}
+    hint = {"train it with more seeds": command("train", *(f"--{name}={text}" for name, text in with_seeds.items()))}
+    _report(os.path.join(workdir, "test"), of_axes.test(points), None, table, hint, argv)
     print("\n".join([message, *(notes if sampled else ())]))
-    if not sampled:
-        _raise_failures(notes, runs)
+    if notes and not sampled:
+        raise RunFailed("\n".join([f"{len(notes)} of {len(runs)} runs failed.", *notes]))
+
+
+def _print_costs(runs: Sequence[Run]) -> None:
+    print(f"\n{dry_run.cost_table(runs)}")
 
 
 def _launcher(options: Options, workdir: str) -> Launcher | None:
     return launcher_of(options["launcher"], options["launcher_options"], workdir)
-
-
-def _raise_failures(failures: Sequence[str], runs: Sequence[Run]) -> None:
-    if failures:
-        raise RunFailed("\n".join([f"{len(failures)} of {len(runs)} runs failed.", *failures]))
 
 
 def _location_flags(run: Run) -> list[str]:
@@ -187,20 +178,16 @@ def _location_flags(run: Run) -> list[str]:
     return [f"--{name}={text_of(values[name])}" for name in _LOCATION_FLAGS if name in defaults and values[name] != defaults[name].default]
 
 
-def _complete_and_report(
-    workdir: str, runs: Sequence[Run], folder_of: Callable[[Run], str], table: Mapping, argv: Sequence[str], launcher: Launcher | None
+def _report_complete(workdir: str, count: int, table: Mapping, argv: Sequence[str], evaluations: Sequence[dict]) -> None:
+    """Writes the report of a table of which some runs are complete."""
+    notes = [*table.get("notes", ()), f"{len(evaluations)} of {count} runs are complete. Reload this page when others are."]
+    comparison.write_report(workdir, evaluations, title=table["title"], command=command(*argv), suite={**table, "notes": notes})
+
+
+def _report_runs(
+    workdir: str, runs: Sequence[Run], evaluations: Sequence[dict], failures: Sequence[str], table: Mapping, argv: Sequence[str]
 ) -> None:
-    """Completes the runs of a table and reports on them; the report is written again when some are complete.
-
-    Raises:
-        RunFailed: the message names all failures. The other runs are reported first.
-    """
-
-    def show(complete: Sequence[dict]) -> None:
-        notes = [*table.get("notes", ()), f"{len(complete)} of {len(runs)} runs are complete. Reload this page when others are."]
-        comparison.write_report(workdir, complete, title=table["title"], command=command(*argv), suite={**table, "notes": notes})
-
-    evaluations, failures = scheduler.run_all(runs, folder_of, launcher, show)
+    """Reports on the runs of a table, and raises `RunFailed` with all failures."""
     if not runs[0].chief:
         print("Done. The chief worker writes checkpoints and runs the evaluation.")
     if evaluations:
@@ -211,7 +198,8 @@ def _complete_and_report(
         _report(workdir, evaluations, runs[0].data(), noted, next_commands, argv)
         with tracking.tracked(runs[0].config.train.tracker, workdir, f"report of {table['title']}", "reports", {}) as tracked:
             tracked.files("report", workdir, ("report.html", "report.md", "results.json", "figures"))
-    _raise_failures(failures, runs)
+    if failures:
+        raise RunFailed("\n".join([f"{len(failures)} of {len(runs)} runs failed.", *failures]))
 
 
 def _report(
@@ -266,18 +254,16 @@ def evaluate(options: Options, argv: Sequence[str]) -> None:
     evaluated = _evaluate_formats(model, options, argv, check) if options["formats"] else [_evaluate(model, options, argv, check)]
     if not requirements and not before:
         return
-    outcomes = {
-        one["measured_in"]: evaluation.outcomes(one["rows"], requirements) + (comparison.not_worse(one, before) if before else [])
-        for one in evaluated
-    }
-    for folder, of_model in outcomes.items():
-        path = os.path.join(folder, "evaluation.json")
+    outcomes, lines = {}, []
+    for one in evaluated:
+        of_model = evaluation.outcomes(one["rows"], requirements) + (comparison.not_worse(one, before) if before else [])
+        path = os.path.join(one["measured_in"], "evaluation.json")
         write_json(path, {**read_json(path), "requirements": of_model})
-    names = [one["row"] for one in evaluated]
+        outcomes[one["row"]] = of_model
+        if missed := evaluation.shortfalls(of_model):
+            lines += [f"{one['row']}:", *missed] if options["formats"] else missed
     if options["junit"]:
-        evaluation.write_junit(options["junit"], dict(zip(names, outcomes.values())))
-    missed = {name: evaluation.shortfalls(of_model) for name, of_model in zip(names, outcomes.values())}
-    lines = [line for name, of_model in missed.items() if of_model for line in ([f"{name}:"] if options["formats"] else []) + of_model]
+        evaluation.write_junit(options["junit"], outcomes)
     if lines:
         exit_with(FAILED, "\n".join(["Requirements not met:", *lines]))
 
@@ -286,7 +272,7 @@ def _evaluate(model, options, argv, check):
     """Evaluates one model, and returns the content of its `evaluation.json`, with the folder of its records as "measured_in"."""
     folder, config = _folder_of(model, options), model.data.eval_config
     check("", config, deployed=False)
-    path = os.path.join(folder, "evaluation.json")
+    path, images = os.path.join(folder, "evaluation.json"), os.path.join(folder, evaluation.PER_IMAGE)
     earlier = read_json(path) if os.path.exists(path) else {}
     of_run, own = (os.path.join(place, "measured.jsonl") for place in (model.run, folder))
     if model.run and os.path.exists(of_run) and not os.path.exists(own):  # the same sets are measured only once
@@ -296,18 +282,18 @@ def _evaluate(model, options, argv, check):
         scheduler.share(launcher, functools.partial(_evaluate_sets, arguments_of(options), folder), folder)
     done = model.evaluate(folder)
     replaced = {"another model": "model_digest", "other flags": "options"}
-    others = [name for name, field in replaced.items() if earlier.get(field) != done.content[field]]
-    if earlier and others:
+    others = [name for name, field in replaced.items() if earlier and earlier.get(field) != done.content[field]]
+    if others:
         print_note(f"this replaces the results in {folder}, of {' and '.join(others)}. To keep both: --workdir=DIR.")
-    if not config.per_image and os.path.isdir(os.path.join(folder, evaluation.PER_IMAGE)):
-        print_note(f"{os.path.join(folder, evaluation.PER_IMAGE)} is of an earlier evaluation. Try: --per_image")
+    if not config.per_image and os.path.isdir(images):
+        print_note(f"{images} is of an earlier evaluation. Try: --per_image")
     write_json(path, done.content)
     found = {**done.content, "measured_in": folder}
     siblings = os.path.join(os.path.dirname(os.path.normpath(folder)) or ".", "*")
-    title = f"{model.path} on {model.data.config.data}"
-    _report(folder, [found], done.data, {"title": title}, {"compare it with the others in its folder": command("report", siblings)}, argv)
+    hint = {"compare it with the others in its folder": command("report", siblings)}
+    _report(folder, [found], done.data, {"title": f"{model.path} on {model.data.config.data}"}, hint, argv)
     if config.per_image:
-        print(f"Results of each image: {os.path.join(folder, evaluation.PER_IMAGE)}{os.sep}")
+        print(f"Results of each image: {images}{os.sep}")
     return found
 
 
@@ -329,7 +315,7 @@ def _folder_of(model: EvaluatedModel, options: Options) -> str:
     is_attack = others and others <= {"adversarial", "attack_curves", "certified"}  # neither replaces the other's report
     name = f"{folder_name(model.data.config.data)}-{row_name(model.path)}"
     folder = options["workdir"] or os.path.join("runs", "attack" if is_attack else "evaluation", name)
-    if os.path.exists(os.path.join(folder, "flags.txt")):
+    if is_run(folder):
         raise ValueError(
             f"--workdir already holds a run; evaluating into it would overwrite its evaluation.json. Received: {folder}. "
             f"Try: tf-robust evaluate {folder} to evaluate the run's own model, or --workdir={folder}/measured"
@@ -346,7 +332,7 @@ def _evaluate_sets(arguments: Sequence[str], folder: str) -> None:
 def harden(options: Options, argv: Sequence[str]) -> None:
     """Hardens a model, and writes the model, its card and `harden.html` into the workdir."""
     model = build_model(options)
-    config = HardenConfig(**keyword_arguments(HardenConfig, options))
+    (config,) = instances(options, HardenConfig)
     check_format(options["saved_model"])
     name = f"{folder_name(options['data'])}-{row_name(options['saved_model'])}-{folder_name(options['target'])}"
     folder = options["workdir"] or os.path.join("runs", "hardened", name)
@@ -355,11 +341,8 @@ def harden(options: Options, argv: Sequence[str]) -> None:
         print(f"\nReport: {hardened.report(os.path.join(folder, 'harden.html'), command(*argv))}")
     save_png(hardened.frontier(), os.path.join(folder, "figures"))
     if hardened.changed:
-        interface = hardened.trainable.classifier.interface
-        print(
-            f"Model:  {os.path.join(folder, HARDENED)}{hardened.trainable.suffix}, which takes images on the scale "
-            f"{interface.input_range} and returns {interface.outputs}, as the initial model does"
-        )
+        interface, path = hardened.trainable.classifier.interface, os.path.join(folder, f"{HARDENED}{hardened.trainable.suffix}")
+        print(f"Model:  {path}, which takes images on the scale {interface.input_range} and returns {interface.outputs}")
     if hardened.interrupted:
         print("The test images were not used. The same command resumes the search.")
         sys.exit(INTERRUPTED)
@@ -372,46 +355,42 @@ def export(options: Options, argv: Sequence[str]) -> None:
     model, names = build_model(options), list(options["formats"])
     chosen = names != [*files()] or "formats" in options.given
     own = os.path.join(model.run, "exported") if model.run else os.path.join("runs", "exported", row_name(model.path))
-    written, failures = exporter.write_formats(
-        model, names, options["workdir"] or own, chosen=chosen, unit_range=options["unit_range"], logits=options["logits"]
-    )
+    folder = options["workdir"] or own
+    unit_range, logits = options["unit_range"], options["logits"]
+    written, failures = exporter.write_formats(model, names, folder, chosen=chosen, unit_range=unit_range, logits=logits)
     if written:
         given = {name: text_of(value) for name, value in options.given.items() if name in TABLE["evaluate"].parameters()}
-        given |= {"formats": ",".join(written)}
         path = given.pop("saved_model", "")
-        _print_commands(
-            {"evaluate what is deployed": command("evaluate", *filter(None, [path]), *(f"--{k}={v}" for k, v in given.items()))}
-        )
+        flags = [f"--{name}={text}" for name, text in {**given, "formats": ",".join(written)}.items()]
+        _print_commands({"evaluate what is deployed": command("evaluate", *filter(None, [path]), *flags)})
+    reasons = [f"{name}: {error}" for name, error in failures.items()]
     if failures and (chosen or not written):
         if len(failures) == 1:
             raise next(iter(failures.values()))
-        reasons = "".join(f"\n  {name}: {error}" for name, error in failures.items())
-        raise ValueError(f"Expected all formats to be written. Not written:{reasons}")
-    for name, error in failures.items():
-        print(f"Not written: {name}. {error}", flush=True)
+        raise ValueError("\n  ".join(["Expected all formats to be written. Not written:", *reasons]))
+    for reason in reasons:
+        print(f"Not written: {reason}", flush=True)
 
 
 def corrupt(options: Options, _: Sequence[str]) -> None:
     """Writes a corrupted copy of the data, which `evaluate` reads with --corrupted_dir."""
-    eval_config = evaluation.EvalConfig(**keyword_arguments(evaluation.EvalConfig, options))
-    given = EvaluationData(DataConfig(**keyword_arguments(DataConfig, options)), eval_config)
+    data_config, eval_config, writer_config = instances(options, DataConfig, evaluation.EvalConfig, corrupted_datasets.WriterConfig)
+    given = EvaluationData(data_config, eval_config)
     given = given if "evaluation_split" in options.given else with_default_split(given, {})
     source = given.evaluation_source()
-    shape = source.image_shape
     corruption_config = corrupted_datasets.CorruptionConfig(
         options["seeds"][0] if "seeds" in options.given else evaluation.SEED,
-        eval_config.constants(shape),
-        eval_config.protocol(shape),
+        eval_config.constants(source.image_shape),
+        eval_config.protocol(source.image_shape),
         eval_config.frost_dir or None,
     )
-    writer_config = corrupted_datasets.WriterConfig(**keyword_arguments(corrupted_datasets.WriterConfig, options))
     workdir = options["workdir"] or os.path.join("runs", f"{folder_name(options['data'])}-c")
-    unfinished = corrupted_datasets.write(given.evaluation_source, workdir, writer_config, corruption_config)
-    if not unfinished:
-        print(f"Written: {workdir}  ({len(source):,} images; card.json describes it, sheet.png shows examples)")
-        named = [f"--{name}={text_of(options[name])}" for name in _DATA_FLAGS if name in options.given]
-        arguments = (*named, "--evaluations=clean,corruptions", f"--corrupted_dir={workdir}")
-        _print_commands({"evaluate a model on it": command("evaluate", "MODEL", *arguments)})
+    if corrupted_datasets.write(given.evaluation_source, workdir, writer_config, corruption_config):
+        return  # other processes write the rest
+    print(f"Written: {workdir}  ({len(source):,} images; card.json describes it, sheet.png shows examples)")
+    named = [f"--{name}={text_of(options[name])}" for name in _DATA_FLAGS if name in options.given]
+    arguments = (*named, "--evaluations=clean,corruptions", f"--corrupted_dir={workdir}")
+    _print_commands({"evaluate a model on it": command("evaluate", "MODEL", *arguments)})
 
 
 def serve(options: Options, _: Sequence[str]) -> None:
@@ -443,14 +422,13 @@ def compare(options: Options, argv: Sequence[str]) -> None:
         evaluations = with_distinct_rows(evaluations)
     if "suites" in table:
         means = suites.SuiteMeans(folder, table, FLAGS_HOME, lambda path: last_value(expanded([f"--flagfile={path}"]), "data", ""))
-        return suites.write_means(workdir, means, evaluations, command(*argv))
+        return _report_means(workdir, means, evaluations, argv)
     if options["baseline"]:
         found = list(dict.fromkeys(one["row"] for one in evaluations))
         if options["baseline"] not in found:
             raise unknown("--baseline", options["baseline"], found)
         table = {**table, "baseline": options["baseline"]}
-    order = [table.get("shown_as", {}).get(row, row) for row in rows]
-    suites.sort_by_rows(evaluations, order)
+    suites.sort_by_rows(evaluations, [table.get("shown_as", {}).get(row, row) for row in rows])
     hint = {} if options["suite"] else {"add the numbers of a paper": "add --suite=FOLDER, a folder of flagfiles"}
     if not options["baseline"] and len({one["row"] for one in evaluations}) > 1:
         hint["compare with another row"] = "add --baseline=ROW"
@@ -463,16 +441,27 @@ def compare(options: Options, argv: Sequence[str]) -> None:
         print(f"{name}, {split}: {', '.join(dict.fromkeys(one['row'] for one in members))}")
     splits = [split for _, split in by_data]
     if len({name for name, _ in by_data}) < len(splits):
-        print(
-            "Models on different images are not compared, so each line has a report of its own. Try: evaluate each model with "
-            f"--evaluation_split={min(splits, key=('test', 'validation', 'all').index)}."
-        )
+        split = min(splits, key=("test", "validation", "all").index)
+        print(f"Models on different images are not compared. Try: evaluate each model with --evaluation_split={split}")
     for (name, split), members in by_data.items():
         folder = os.path.join(workdir, folder_name(f"{name}-{split}"))
         _report(folder, members, None, {**table, "title": f"{table['title']}: {name}, {split}"}, hint, argv)
 
 
-_WRONG_INPUT = (ValueError, ImportError, FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError, WorkdirLocked)
+def _report_means(workdir, means, evaluations, argv):
+    """Writes and prints a report for each suite, in subfolders, and that of the means over them."""
+    divided = means.divide(evaluations)
+    for name, members in divided.items():
+        print(f"\n{name}")
+        suite, folder = means.suites[name], os.path.join(workdir, name)
+        table = comparison.write_report(folder, members, title=suite["title"], command=command(*argv), suite=suite)
+        comparison.print_table(table, members)
+    table, notes = means.write(workdir, divided, command(*argv))
+    print("\n".join([means.table["title"], "", report.to_text(table), *notes, ""]))
+    print(f"Report:  {os.path.join(workdir, 'report.html')}  (also report.md, results.json, and a folder for each suite)")
+    comparison.print_summary(table)
+
+
 COMMANDS: dict[str, Callable[[Options, Sequence[str]], None]] = {
     "train": train,
     "evaluate": evaluate,
@@ -485,6 +474,7 @@ COMMANDS: dict[str, Callable[[Options, Sequence[str]], None]] = {
     "report": compare,
     "serve": serve,
 }
+_WRONG_INPUT = (ValueError, ImportError, FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError, WorkdirLocked)
 
 
 @contextlib.contextmanager
@@ -502,44 +492,25 @@ def friendly_errors() -> Iterator[None]:
         exit_with(WRONG_INPUT if wrong else FAILED, f"Error: {message_of(error)}\n(--verbosity=1 shows the traceback)")
 
 
-def run_command(name: str, options: Options, argv: Sequence[str]) -> None:
-    """Runs a command with its flags, which were parsed from `argv`."""
+@contextlib.contextmanager
+def local_options(name: str, options: Options) -> Iterator[Options]:
+    """Opens a context with the options of a command, in which local paths replace URLs; errors and results are handled at its end."""
     with friendly_errors():
         if options.get("strategy") == "multi_worker":
             distribution.strategy("multi_worker")  # before any computation
         tracking.check(options.get("tracker", ()))
-        options = _with_fetched_models(name, options)
-        workdir = options.get("workdir", "")
-        if not is_url(workdir):
-            return COMMANDS[name](options, argv)
-        _check_store(name, options)
-        folder = storage.local_folder(workdir)
-        local = Options({**options, "workdir": folder}, options.given)
-        with contextlib.nullcontext() if options.get("dry_run") else storage.copied(workdir.rstrip("/"), folder):
-            COMMANDS[name](local, argv)
-
-
-def _with_fetched_models(name, options):
-    """Options with local paths in place of URLs in `saved_model` and `runs`."""
-    if is_url(options.get("saved_model", "")):
-        options = Options({**options, "saved_model": storage.fetch_model(options["saved_model"])}, options.given)
-        if "data" not in options.given and (data := training_data(options["saved_model"])):
-            options = options.changed({"data": data})
-        checks.check_model(name, options)
-    if any(map(is_url, options.get("runs", ()))):
-        runs = [storage.fetch_runs(pattern) if is_url(pattern) else pattern for pattern in options["runs"]]
-        options = Options({**options, "runs": tuple(runs)}, options.given)
-    return options
-
-
-def _check_store(name, options):
-    """Raises ValueError for what is not copied to a store."""
-    workdir = options["workdir"]
-    if len(workdir.strip("/").partition("://")[2].split("/")) < 2:
-        raise ValueError(f"Expected --workdir=s3://BUCKET/PATH or another store with a path. Received: {workdir}")
-    if name not in _STORES:
-        raise ValueError(f"Expected a local --workdir with {name}. Received: {workdir}. Stores take: {', '.join(_STORES)}")
-    if "none" in options.get("evaluations", ()):
-        raise ValueError(f"Expected evaluations with --workdir={workdir}: a run with one is complete. Received: --evaluations=none")
-    if options.get("strategy") == "multi_worker":
-        raise ValueError(f"Expected a local --workdir with --strategy=multi_worker. Received: {workdir}")
+        changes, workdir = dict[str, typing.Any](), options.get("workdir", "")
+        if is_url(options.get("saved_model", "")):
+            changes["saved_model"] = storage.fetch_model(options["saved_model"])
+            if "data" not in options.given and (data := training_data(changes["saved_model"])):
+                options = options.changed({"data": data})
+            checks.check_model(name, Options({**options, **changes}, options.given))
+        if any(map(is_url, options.get("runs", ()))):
+            changes["runs"] = tuple(storage.fetch_runs(pattern) if is_url(pattern) else pattern for pattern in options["runs"])
+        store: contextlib.AbstractContextManager = contextlib.nullcontext()
+        if is_url(workdir):
+            changes["workdir"] = storage.local_folder(workdir)
+            if not options.get("dry_run"):
+                store = storage.copied(workdir.rstrip("/"), changes["workdir"])
+        with store:
+            yield Options({**options, **changes}, options.given) if changes else options

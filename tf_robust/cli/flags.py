@@ -36,13 +36,10 @@ def parse(
     positional: bool = False,
     owner_of: Callable[[str], str] = lambda flag: "",
 ) -> tuple[Options, list[str]]:
-    """Returns the values of flags, and the positional arguments, which stand before or after them.
+    """Returns the values of flags, and the positional arguments, which stand before or after them; raises ValueError for invalid ones.
 
     `arguments` may have --flagfile, whose path may be relative to `FLAGS_HOME`; `owner_of`: an unknown flag -> the method or command that
     has it, for the message.
-
-    Raises:
-        ValueError: an unknown flag, an invalid value or a positional argument that is not allowed, in the arguments or a flagfile.
     """
     values, located = flags.FlagValues(), _with_existing_flagfiles(arguments)
     values.set_gnu_getopt(True)
@@ -61,14 +58,10 @@ def parse(
         if not positional or word not in located:  # a line of a flagfile
             raise ValueError(f"Unrecognized argument {word!r}. Expected --flag=value{_place(word, located)}")
     found = {name: values[name].value for name in parameters}
-    for name in _PATHS:
-        if isinstance(path := found.get(name), str) and path.startswith("~"):
-            found[name] = os.path.expanduser(path)
+    found |= {name: os.path.expanduser(found[name]) for name in _PATHS if name in found}
     if "data" in found:
         found["data"] = data_of(found["data"])
-    for name in ("shifts", "ood"):
-        if name in found:
-            found[name] = tuple(map(data_of, found[name]))
+    found |= {name: tuple(map(data_of, found[name])) for name in ("shifts", "ood") if name in found}
     return Options(found, {name: found[name] for name in parameters if values[name].present}), words
 
 
@@ -76,10 +69,7 @@ class _Parser(flags.ArgumentParser):
     """Parses the text of a flag as its parameter does."""
 
     def __init__(self, parameter: Parameter):
-        self.parameter = parameter
-
-    def parse(self, argument):
-        return self.parameter.parse(argument)
+        self.parse = parameter.parse
 
 
 def expanded(arguments: Sequence[str]) -> list[str]:
@@ -132,8 +122,13 @@ def _message_of(error, arguments, parameters, owner_of=lambda flag: ""):
         advice = f"Did you mean {' or '.join(f'--{name}' for name in nearest)}?" if nearest else "Try: --help, which lists the flags"
         return f"Unknown flag --{error.flagname}{place}. {advice}"
     if isinstance(error, flags.CantOpenFlagFileError):
-        missing = [path for path in flagfiles_of(arguments) if not os.path.isfile(path)]
-        return _missing_flagfile(missing[0]) if missing else f"{text.removeprefix('ERROR:: ')}{_place('', arguments)}"
+        path = next((path for path in flagfiles_of(arguments) if not os.path.isfile(path)), None)
+        if path is None:
+            return f"{text.removeprefix('ERROR:: ')}{_place('', arguments)}"
+        own = glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "*.flags"))
+        nearest = difflib.get_close_matches(path, own or glob.glob("flags/**/*.flags", root_dir=FLAGS_HOME, recursive=True), n=1)
+        advice = f"Did you mean {nearest[0]}?" if nearest else "Try: tf-robust list suites"
+        return f"Expected a file of flags. Not found: {path}. {advice}"
     invalid = re.match(r"flag --(\w+)=(.*?): (.*)$", text, re.DOTALL)
     return f"{invalid[3]}{_place(f'--{invalid[1]}', arguments)}" if invalid else f"{text}{_place('', arguments)}"
 
@@ -144,14 +139,6 @@ def _place(argument, arguments):
     if not paths or (argument and any(given.startswith(argument) for given in arguments)):
         return ""
     return f" (in {', '.join(paths)})"
-
-
-def _missing_flagfile(path):
-    """The message for a flagfile that does not exist, with the nearest in its folder or in flags/."""
-    own = glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "*.flags"))
-    nearest = difflib.get_close_matches(path, own or glob.glob("flags/**/*.flags", root_dir=FLAGS_HOME, recursive=True), n=1)
-    advice = f"Did you mean {nearest[0]}?" if nearest else "Try: tf-robust list suites"
-    return f"Expected a file of flags. Not found: {path}. {advice}"
 
 
 def arguments_of(options: Options) -> list[str]:

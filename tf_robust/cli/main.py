@@ -3,6 +3,7 @@
 TensorFlow is imported only to run a command, and where the names of methods, views or corruptions are needed.
 """
 
+import functools
 import gc
 import logging as std_logging
 import os
@@ -36,20 +37,16 @@ def main() -> None:
         with quiet.importing(argv):
             plugins.load_installed()
         if _HELP & set(argv) or argv == ["help"]:
-            return _print(_help(argv))
+            given = expanded([word for word in argv if word not in _HELP])
+            command = next((COMMANDS[word] for word in positional_arguments(argv) if word in COMMANDS), None)
+            if "--helpfull" in argv:
+                return _print(full_help(command or COMMANDS["train"], given))
+            return _print(command_help(command, given) if command else help_text())
     except ValueError as error:
         exit_with(WRONG_INPUT, f"Error: {error}")
     verbosity, argv = _verbosity(argv)
     command, options = read_arguments(argv)
-    app.run(lambda _: run(command.name, options, argv, verbosity), argv=sys.argv[:1])
-
-
-def _help(argv):
-    given = [word for word in argv if word not in _HELP]
-    command = next((COMMANDS[word] for word in positional_arguments(argv) if word in COMMANDS), None)
-    if "--helpfull" in argv:
-        return full_help(command or COMMANDS["train"], expanded(given))
-    return command_help(command, expanded(given)) if command else help_text()
+    app.run(functools.partial(run, command.name, options, argv, verbosity), argv=sys.argv[:1])
 
 
 def _verbosity(argv):
@@ -57,10 +54,9 @@ def _verbosity(argv):
     found, others = None, []
     for before, word in zip(["", *argv], argv):
         name, _, value = word.partition("=")
-        if name in _VERBOSITY and value.lstrip("-").isdecimal():
-            found = int(value)
-        elif before in _VERBOSITY and word.lstrip("-").isdecimal():
-            found = int(word)
+        text = value if name in _VERBOSITY else word if before in _VERBOSITY else ""
+        if text.lstrip("-").isdecimal():
+            found = int(text)
         elif word not in _VERBOSITY:
             others.append(word)
     return found, others
@@ -85,9 +81,9 @@ def _print(text):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
 
 
-def run(command: str, options: Options, argv: Sequence[str], verbosity: int | None = None) -> None:
+def run(name: str, options: Options, argv: Sequence[str], verbosity: int | None = None, _: Sequence[str] = ()) -> None:
     """Runs a command with its flags, which were parsed from `argv`. `verbosity` of the log; None: warnings."""
-    if command == "list":
+    if name == "list":
         with quiet.importing(argv):
             text = listing(options["section"])
         return _print(text)
@@ -103,4 +99,5 @@ def run(command: str, options: Options, argv: Sequence[str], verbosity: int | No
     logging.set_verbosity(logging.WARNING if verbosity is None else verbosity)
     if verbosity is None:
         tf.get_logger().setLevel("ERROR")  # hides warnings about retracing, which are normal for many runs in one process
-    commands.run_command(command, options, argv)
+    with commands.local_options(name, options) as options:
+        commands.COMMANDS[name](options, argv)

@@ -114,10 +114,9 @@ def help_text() -> str:
 def _default(parameter, other=None):
     """Returns "=VALUE" with the default of a flag, or another one."""
     default = parameter.default if other is None else other
-    if isinstance(default, bool):
-        return ""
     values = default if isinstance(default, (tuple, list)) else [default]
-    return "=" + ",".join(f"{value:.6g}" if isinstance(value, float) else str(value) for value in values)
+    text = ",".join(f"{value:.6g}" if isinstance(value, float) else str(value) for value in values)
+    return "" if isinstance(default, bool) else f"={text}"
 
 
 def _summaries(registry):

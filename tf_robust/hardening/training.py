@@ -19,7 +19,7 @@ from tf_robust.data.augment import AUGMENTATIONS, VIEWS
 from tf_robust.data.source import Source
 from tf_robust.hardening.candidates import Candidate
 from tf_robust.layers.augmentations import RandomCorruption
-from tf_robust.training import loop
+from tf_robust.training import divergence, loop
 
 CHUNK = 10  # steps between changes of the learning rate
 MOMENTUM = 0.9
@@ -60,7 +60,8 @@ class Trainers:
         with fine_tuning(self.model, candidate.layers):  # the graph is built with these in the first chunk
             for done in range(0, steps, CHUNK):
                 method.optimizer.learning_rate.assign(candidate.learning_rate * 0.5 * (1.0 + np.cos(np.pi * done / steps)))
-                loop.checked_run(run_steps, iterator, min(CHUNK, steps - done), method)
+                with divergence.named(method):
+                    run_steps(iterator, tf.constant(min(CHUNK, steps - done)))
                 begin = begin or time.monotonic()
         if steps > CHUNK:
             self._seconds[_graph_of(candidate)] = (time.monotonic() - begin) / (steps - CHUNK)

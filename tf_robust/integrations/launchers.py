@@ -57,38 +57,30 @@ class Launcher(typing.Protocol):
         """Waits for a task to end, up to some seconds, and returns the handles of those that did."""
 
     def outcome(self, handle: typing.Any) -> Outcome:
-        """Returns what became of a task that ended. A task whose machine or process died has been repeated, or is a failure."""
+        """Returns the outcome of a task that ended. A task whose machine or process died has been repeated, or is a failure."""
 
     def cancel(self, handles: Sequence[typing.Any]) -> None:
         """Interrupts tasks, as Ctrl-C does: trainings save a checkpoint."""
 
 
 def launcher_of(name: str, options: Sequence[str], workdir: str) -> Launcher | None:
-    """Returns a launcher; None for `local`.
+    """Returns a launcher of `LAUNCHERS`; None for `local`.
 
-    Args:
-        name: one of `LAUNCHERS`.
-        options: NAME=VALUE, resources of a task: arguments of `ray.remote`, or of submitit's `update_parameters`.
-        workdir: of the suite, where Slurm's scripts are written.
-
-    Raises:
-        ValueError: an option without a value, or that the engine does not take.
-        ConnectionError: the cluster cannot be reached.
+    `options`: NAME=VALUE, arguments of `ray.remote` or of submitit's `update_parameters`; `workdir`: where Slurm's scripts are written.
+    Raises ValueError for an option without a value, or that the engine does not take, and ConnectionError if there is no cluster.
     """
     if name == "local":
         return None
-    values = dict(_option(text) for text in options)
+    values: dict[str, typing.Any] = {}
+    for text in options:
+        key, separator, value = text.partition("=")
+        if not key or not separator:
+            raise ValueError(f"Expected --launcher_options=NAME=VALUE,... Received: {text!r}. Try: --launcher_options=num_cpus=2 (ray)")
+        values[key] = value
+        for kind in (float, int):
+            with contextlib.suppress(ValueError):
+                values[key] = kind(value)
     return RayLauncher(values) if name == "ray" else SlurmLauncher(values, workdir)
-
-
-def _option(text):
-    name, separator, value = text.partition("=")
-    if not name or not separator:
-        raise ValueError(f"Expected --launcher_options=NAME=VALUE,... Received: {text!r}. Try: --launcher_options=num_cpus=2 (ray)")
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return name, kind(value)
-    return name, value
 
 
 def call(function: Callable[[], dict | None], log: str, folder: str, modules: Sequence[str]) -> Outcome:
@@ -139,8 +131,10 @@ class RayLauncher:
         import ray
 
         address = os.environ.get("RAY_ADDRESS", "")
+        host, separator, port = address.rpartition(":")
         try:
-            _check_answers(address)
+            if separator and port.isdigit():  # for a cluster that does not answer Ray waits up to nine minutes
+                socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS).close()
             ray.init(  # "local": else it also looks for a cluster that was once started on this machine, and waits nine minutes for it
                 address=address or "local", ignore_reinit_error=True, include_dashboard=False, log_to_driver=False, logging_level="error"
             )
@@ -153,10 +147,10 @@ class RayLauncher:
             self._task = ray.remote(**{"num_cpus": 1, "max_retries": REPEATS, **options, "max_calls": 1})(call)
         except (ValueError, TypeError) as error:
             raise ValueError(f"Expected --launcher_options of ray.remote. Received: {dict(options)} ({message_of(error)})") from error
-        self.tasks = max(1, int(ray.cluster_resources().get("CPU", 1) // max(1, options.get("num_cpus", 1))))
+        wanted = {"CPU": options.get("num_cpus", 1), "GPU": options.get("num_gpus", 0), **options.get("resources", {})}
+        self.tasks = max(1, int(ray.cluster_resources().get("CPU", 1) // max(1, wanted["CPU"])))
         if not address:
             print("  Ray on this machine alone. RAY_ADDRESS=HOST:6379 names a cluster.", flush=True)
-        wanted = {"CPU": options.get("num_cpus", 1), "GPU": options.get("num_gpus", 0), **options.get("resources", {})}
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         if not any(all(node.get(name, 0) >= amount for name, amount in wanted.items()) for node in nodes):
             missing = ", ".join(f"{name}={amount}" for name, amount in wanted.items() if amount)
@@ -168,17 +162,14 @@ class RayLauncher:
             print(f"  Note: no node of the Ray cluster has {missing}: tasks wait until one joins.", flush=True)
 
     def submit(self, function: Callable[[], dict | None], log: str) -> ray.ObjectRef:
-        """See `Launcher`."""
         return self._task.remote(function, log, os.getcwd(), [*plugins.named])
 
     def ended(self, handles: Sequence[ray.ObjectRef], seconds: float) -> list[ray.ObjectRef]:
-        """See `Launcher`."""
         import ray
 
         return ray.wait(list(handles), num_returns=1, timeout=seconds)[0]
 
     def outcome(self, handle: ray.ObjectRef) -> Outcome:
-        """See `Launcher`."""
         import ray
 
         try:
@@ -192,23 +183,15 @@ class RayLauncher:
             return Outcome(None, f"the task was lost ({message_of(error)})")
 
     def cancel(self, handles: Sequence[ray.ObjectRef]) -> None:
-        """See `Launcher`."""
         import ray
 
         for handle in handles:
             ray.cancel(handle)
 
 
-def _check_answers(address):
-    """Raises OSError if nothing listens at HOST:PORT, for which Ray waits up to nine minutes."""
-    host, separator, port = address.rpartition(":")
-    if separator and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS).close()
-
-
 @dataclasses.dataclass(eq=False)
 class _Task:
-    """A call with some arguments, the job that makes it, how often that may still be submitted again, and the outcome."""
+    """A call with some arguments, the job that makes it, the remaining repeats, and the outcome."""
 
     arguments: tuple
     job: submitit.Job
@@ -241,12 +224,10 @@ class SlurmLauncher:
             raise ValueError(f"Expected --launcher_options of submitit. Received: {parameters} ({message_of(error)})") from error
 
     def submit(self, function: Callable[[], dict | None], log: str) -> _Task:
-        """See `Launcher`."""
         arguments = (function, log, os.getcwd(), [*plugins.named])
         return _Task(arguments, self._executor.submit(call, *arguments))
 
     def ended(self, handles: Sequence[_Task], seconds: float) -> list[_Task]:
-        """See `Launcher`."""
         end = time.monotonic() + seconds
         while not (done := [task for task in handles if self._has_ended(task)]) and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
@@ -261,14 +242,14 @@ class SlurmLauncher:
         if job.done():
             try:
                 task.outcome = job.result()
-                return True
             except FailedJobError as error:
                 task.outcome = Outcome(None, f"the job {job.job_id} failed ({message_of(error)}). Its log: {job.paths.stderr}")
-                return True
             except UncompletedJobError:
                 pass
         elif job.get_info(mode="cache").get("State") != "PREEMPTED":  # submitit waits for Slurm to submit it again, which may never be
             return False
+        if task.outcome:
+            return True
         job.cancel(check=False)
         lost = f"the job {job.job_id} was lost ({': '.join(filter(None, (job.state, last_line(str(job.paths.stderr)))))})"
         if not task.repeats:
@@ -279,11 +260,9 @@ class SlurmLauncher:
         return False
 
     def outcome(self, handle: _Task) -> Outcome:
-        """See `Launcher`."""
         assert handle.outcome
         return handle.outcome
 
     def cancel(self, handles: Sequence[_Task]) -> None:
-        """See `Launcher`."""
         for task in handles:
             task.job.cancel()

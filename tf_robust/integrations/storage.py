@@ -8,6 +8,7 @@ last: in the store too, a run with an evaluation is complete. What could not be 
 import contextlib
 import fnmatch
 import os
+import pathlib
 import re
 import threading
 import uuid
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from tf_robust.evaluation.recording import PER_IMAGE
 from tf_robust.utils.errors import message_of
 from tf_robust.utils.files import is_run, read_json, write_json
+from tf_robust.utils.progress import print_line
 
 _STORE = "storage.json"  # {"url", "folder"} in the local workdir
 _COPIED = "copied.json"  # {file: [bytes, time of the last change]} in each folder that was copied
@@ -36,10 +38,8 @@ def local_folder(url: str) -> str:
 def copied(url: str, folder: str) -> Iterator[None]:
     """Opens a context in which finished results of a local folder are copied to the URL of the workdir, with those that it has already.
 
-    Raises:
-        ValueError: an unknown kind of URL.
-        ImportError: the package for the store is not installed.
-        ConnectionError: the store does not answer or refuses to read or write; results stay in the local folder.
+    Raises ValueError for an unknown kind of URL, ImportError without the package for the store, and ConnectionError if the store does not
+    answer or refuses to read or write; results stay in the local folder.
     """
     files, root = _file_system(url)
     name = f"{root}/write_check_{uuid.uuid4().hex}"
@@ -55,7 +55,7 @@ def copied(url: str, folder: str) -> Iterator[None]:
         try:
             _copy_all(url, folder)
         except ConnectionError as error:  # the first error is the one that counts
-            print(error, flush=True)
+            print_line(str(error))
         raise
     _copy_all(url, folder)
 
@@ -63,7 +63,7 @@ def copied(url: str, folder: str) -> Iterator[None]:
 def copy_finished(folder: str) -> None:
     """Copies the folder of a finished run, if its workdir has a URL. If the store refuses it, the end of the command tries again."""
     if message := _copy(folder):
-        print(f"  Note: not copied yet: {message}", flush=True)
+        print_line(f"  Note: not copied yet: {message}")
 
 
 def fetch(url: str, folder: str, pattern: str = "") -> int:
@@ -85,16 +85,12 @@ def fetch(url: str, folder: str, pattern: str = "") -> int:
         for name in sorted(own, key=lambda name: name.rpartition("/")[2] == _EVALUATION):
             _fetch_file(files, f"{root}/{name}", os.path.join(folder, *name.split("/")))
         write_json(os.path.join(target, _COPIED), _stamps(target))
-        print(f"  fetched {url}/{part}".rstrip("/"), flush=True)
+        print_line(f"  fetched {url}/{part}".rstrip("/"))
     return len(wanted)
 
 
 def fetch_runs(pattern: str) -> str:
-    """Returns the local pattern for one of URLs; finished runs that match it are fetched.
-
-    Raises:
-        FileNotFoundError: none matches.
-    """
+    """Returns the local pattern for one of URLs; finished runs that match it are fetched. Raises FileNotFoundError if none matches."""
     fixed, pattern = re.split(r"[*?\[]", pattern)[0], pattern.rstrip("/")
     url = pattern if fixed.rstrip("/") == pattern else fixed.rpartition("/")[0]
     if not fetch(url, local_folder(url), pattern):
@@ -103,11 +99,9 @@ def fetch_runs(pattern: str) -> str:
 
 
 def fetch_model(url: str) -> str:
-    """Returns the local path of a run, a SavedModel or a model file of a store, all of whose files are fetched.
+    """Returns the local path of a run, a SavedModel or a model file of a store, whose files are fetched.
 
-    Raises:
-        FileNotFoundError: there is none.
-        ValueError: several runs.
+    Raises FileNotFoundError if there is none, and ValueError for several runs.
     """
     url = url.rstrip("/")
     files, root = _file_system(url)
@@ -121,17 +115,14 @@ def fetch_model(url: str) -> str:
         raise ValueError(f"Expected the URL of one run. Received: {url}, which holds {len(runs)}. Try: {url}{runs[0]}")
     if not (names == [root] or f"{root}/{_SAVED_MODEL}" in names):
         raise FileNotFoundError(f"Expected a model: a finished run, a SavedModel or a file of a model. Not found: {url}")
-    for name in names:
-        parts = [part for part in name.removeprefix(root).split("/") if part]
-        _fetch_file(files, name, os.path.join(local_folder(url), *parts))
-    folder = os.path.dirname(local_folder(url))
-    cards = {f"{root}.json": f"{local_folder(url)}.json", f"{root.rpartition('/')[0]}/harden.json": os.path.join(folder, "harden.json")}
-    for name, path in cards.items():  # they say on which images the model was trained
-        with _reached(url):
-            exists = files.exists(name)
-        if exists:
-            _fetch_file(files, name, path)
-    return local_folder(url)
+    local = local_folder(url)
+    paths = {name: os.path.join(local, *filter(None, name.removeprefix(root).split("/"))) for name in names}
+    cards = {f"{root}.json": f"{local}.json", f"{root.rpartition('/')[0]}/harden.json": os.path.join(os.path.dirname(local), "harden.json")}
+    with _reached(url):  # the cards say on which images the model was trained
+        paths |= {name: path for name, path in cards.items() if files.exists(name)}
+    for name, path in paths.items():
+        _fetch_file(files, name, path)
+    return local
 
 
 def _is_outdated(folder, files, name):
@@ -156,9 +147,9 @@ def _fetch_file(files, name, path):
 
 def _copy_all(url, folder):
     """Copies what is finished in a workdir. Raises ConnectionError if the store refuses something."""
-    runs = [parent for parent, _, names in os.walk(folder) if _EVALUATION in names and parent != folder]
-    unfinished = is_run(folder) and not os.path.exists(os.path.join(folder, _EVALUATION))
-    parts = [*runs, *([] if unfinished else [folder])]
+    parts = [parent for parent, _, names in os.walk(folder) if _EVALUATION in names and parent != folder]
+    if not is_run(folder) or os.path.exists(os.path.join(folder, _EVALUATION)):  # else an unfinished run
+        parts.append(folder)
     try:
         _file_system(url)
         messages = {part: _copy(part) for part in parts}
@@ -170,7 +161,7 @@ def _copy_all(url, folder):
             f"Expected a store that accepts the results. Received: {failures[0]}. They are in {folder}. Try: the same command, which "
             "copies what is missing"
         )
-    print(f"Results are in {url}")
+    print_line(f"Results are in {url}")
 
 
 def _copy(folder):
@@ -197,14 +188,10 @@ def _copy(folder):
 
 def _store_of(folder):
     """(URL, local workdir) of the workdir that a folder is in; empty texts if it is in none with a URL."""
-    root = os.path.abspath(folder)
-    while True:
-        path = os.path.join(root, _STORE)
-        if os.path.exists(path) and isinstance(found := read_json(path), dict) and found.get("folder") == root:
-            return found["url"], root
-        if root == os.path.dirname(root):
-            return "", ""
-        root = os.path.dirname(root)
+    for root in (path := pathlib.Path(os.path.abspath(folder)), *path.parents):
+        if (root / _STORE).exists() and (found := read_json(root / _STORE)).get("folder") == str(root):
+            return found["url"], str(root)
+    return "", ""
 
 
 def _copied(folder):
@@ -216,21 +203,14 @@ def _stamps(folder):
     """{file: [bytes, time of the last change]} of a folder, without those of runs in it and those that stay local."""
     stamps = {}
     for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if _belongs(parent, name)]
-        for name in set(names) - _LOCAL:
-            path = os.path.join(parent, name)
-            if not _WRITING.search(name):
-                with contextlib.suppress(FileNotFoundError):  # of another process, which has removed it
-                    state = os.stat(path)
-                    stamps[os.path.relpath(path, folder).replace(os.sep, "/")] = [state.st_size, state.st_mtime_ns]
+        names, inner = ([name for name in part if name not in _LOCAL and not _WRITING.search(name)] for part in (names, folders))
+        paths = {name: os.path.join(parent, name) for name in (*names, *inner)}
+        folders[:] = [name for name in inner if not is_run(paths[name]) and not os.path.exists(os.path.join(paths[name], _EVALUATION))]
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # of another process, which has removed it
+                state = os.stat(paths[name])
+                stamps[os.path.relpath(paths[name], folder).replace(os.sep, "/")] = [state.st_size, state.st_mtime_ns]
     return stamps
-
-
-def _belongs(parent, name):
-    """Whether a subfolder is copied with the folder that it is in: it does not stay local and is no run of its own."""
-    path = os.path.join(parent, name)
-    stays = name in _LOCAL or _WRITING.search(name)
-    return not stays and not is_run(path) and not os.path.exists(os.path.join(path, _EVALUATION))
 
 
 def _file_system(url):
@@ -245,9 +225,7 @@ def _file_system(url):
         extra = f"'tf_robust[{_EXTRAS[kind]}]'" if kind in _EXTRAS else "the package that the message names"
         raise ImportError(f"Expected the package for {url}. Not installed ({error}). Try: pip install {extra}") from error
     except ValueError as error:
-        raise ValueError(
-            f"Expected a store that fsspec knows, such as s3://BUCKET/PATH or gs://BUCKET/PATH. Received: {url} ({error})"
-        ) from error
+        raise ValueError(f"Expected a store that fsspec knows, such as s3://BUCKET/PATH. Received: {url} ({error})") from error
 
     def ask():
         with contextlib.suppress(Exception):  # the request that follows raises it

@@ -8,30 +8,31 @@ import logging
 import os
 import re
 import time
+import typing
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
 
 import keras
 
 from tf_robust.training.loop import TrainingStopped
 from tf_robust.utils.errors import message_of
 from tf_robust.utils.files import read_json, write_json
+from tf_robust.utils.progress import print_line
 
 PROJECT = "tf_robust"  # unless WANDB_PROJECT or MLFLOW_EXPERIMENT_NAME is set
 RUN_IDS = "trackers.json"  # {tracker: ID of its run}, in a workdir
 _BATCH = 100  # parameters or metrics that MLflow takes at once
 _CHARACTERS = 200  # of a message that is shown
-Ending = Literal["finished", "failed", "interrupted"]
+Ending = typing.Literal["finished", "failed", "interrupted"]
 _REFUSED = re.compile(r"[^\w\-. :/]")  # in the names of MLflow's metrics
 _MAX_NAME = 250  # characters of such a name
 
 
 class WandB:
-    """A run of Weights & Biases, whose files are in a folder.
+    """A run of Weights & Biases, whose files are in a folder: that with `run_id`, or a new one if it is empty.
 
-    `run_id` of a run that is continued, empty: a new one; `group` of similar runs; `flags`: {name: text}.
+    `group` of similar runs; `flags`: {name: text}.
     """
 
     def __init__(self, folder: str, run_id: str, name: str, group: str, flags: Mapping[str, str]):
@@ -55,7 +56,7 @@ class WandB:
 
     @staticmethod
     def check() -> None:
-        """Raises ConnectionError if there is no login."""
+        """Raises an error if the service does not answer or there is no login."""
         import wandb
 
         if os.environ.get("WANDB_MODE", "online") == "online" and not wandb.login(prompt=False):
@@ -77,7 +78,6 @@ class WandB:
         self._run.log_artifact(artifact)
 
     def end(self, ending: Ending) -> None:
-        """Ends the run."""
         self._run.finish(exit_code={"finished": 0, "failed": 1, "interrupted": 255}[ending])
 
 
@@ -107,21 +107,17 @@ class MLflow:
 
     @staticmethod
     def check() -> None:
-        """Raises an error if the server does not answer."""
         MLflow._configured().MlflowClient().search_experiments(max_results=1)
 
     def epoch(self, epoch: int, values: Mapping[str, float]) -> None:
-        """See `WandB.epoch`."""
         now = int(1000 * time.time())
         metrics = [self._entities.Metric(accepted_name(name), value, now, epoch) for name, value in values.items()]
         self._log("metrics", self.run_id, metrics)
 
     def results(self, values: Mapping[str, float]) -> None:
-        """See `WandB.results`."""
         self.epoch(0, values)
 
     def files(self, kind: str, paths: Sequence[str]) -> None:
-        """See `WandB.files`."""
         for path in paths:
             if os.path.isdir(path):
                 self._client.log_artifacts(self.run_id, path, os.path.basename(path))
@@ -129,7 +125,6 @@ class MLflow:
                 self._client.log_artifact(self.run_id, path)
 
     def end(self, ending: Ending) -> None:
-        """See `WandB.end`."""
         self._client.set_terminated(self.run_id, {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}[ending])
 
     @staticmethod
@@ -173,18 +168,15 @@ class Tracked(keras.callbacks.Callback):
     One that fails is left out from then on, with a note: no run is lost by it.
     """
 
-    def __init__(self, names: Sequence[str]):
+    def __init__(self, names: Sequence[str], folder: str, name: str, group: str, flags: Mapping[str, str]):
+        """Begins a run of each tracker, or continues that of the workdir. Arguments as in `WandB`."""
         super().__init__()
         self.trackers: dict[str, WandB | MLflow] = {}
-        self._names = names
-
-    def begin(self, folder: str, name: str, group: str, flags: Mapping[str, str]) -> None:
-        """Begins a run of each tracker, or continues that of the workdir. Arguments as in `WandB`."""
         path = os.path.join(folder, RUN_IDS)
-        run_ids = read_json(path) if self._names and os.path.exists(path) else {}
-        for tracker in self._names:
+        run_ids = read_json(path) if names and os.path.exists(path) else {}
+        for tracker in names:
             for run_id in dict.fromkeys((run_ids.get(tracker, ""), "")):  # a new run where the earlier one does not exist any more
-                with self._noted(tracker, "" if run_id else tracker):
+                with self._noted(tracker, quiet=bool(run_id)):
                     self.trackers[tracker] = TRACKERS[tracker](folder, run_id, name, group, flags)
                     break
         if self.trackers:
@@ -210,18 +202,18 @@ class Tracked(keras.callbacks.Callback):
 
     def _each(self, call: Callable) -> None:
         for name, tracker in list(self.trackers.items()):
-            with self._noted(name, name):
+            with self._noted(name):
                 call(tracker)
 
     @contextlib.contextmanager
-    def _noted(self, name, shown):
-        """A context in which a tracker may fail; it is left out then. shown: its name in the note; empty: no note."""
+    def _noted(self, name, quiet=False):
+        """A context in which a tracker may fail; it is left out then, with a note unless `quiet`."""
         try:
             yield
         except Exception as error:  # of a network, a server or a full disk, in the classes of each package
             failed = self.trackers.pop(name, None)
-            if shown:
-                print(f"  Note: tracker={shown} failed and is left out: {_short(error)}", flush=True)
+            if not quiet:
+                print_line(f"  Note: tracker={name} failed and is left out: {_short(error)}")
             if failed:
                 with contextlib.suppress(Exception):
                     failed.end("failed")
@@ -229,12 +221,8 @@ class Tracked(keras.callbacks.Callback):
 
 @contextlib.contextmanager
 def tracked(names: Sequence[str], folder: str, name: str, group: str, flags: Mapping[str, str]) -> Iterator[Tracked]:
-    """Opens a context in which a run is tracked by some of `TRACKERS`; arguments as in `WandB`.
-
-    A workdir that was tracked before continues its run.
-    """
-    trackers = Tracked(names)
-    trackers.begin(folder, name, group, flags)
+    """Opens a context in which a run is tracked by some of `TRACKERS`; arguments as in `WandB`."""
+    trackers = Tracked(names, folder, name, group, flags)
     try:
         yield trackers
     except BaseException as error:

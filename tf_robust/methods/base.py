@@ -29,7 +29,7 @@ _SHIFTED: contextvars.ContextVar[Sequence] = contextvars.ContextVar("_SHIFTED", 
 
 class Method(KerasFit):
     """Base class: a classifier and its training method. A subclass overrides `loss_terms` and little else; one that changes the update
-    rather than the loss overrides `gradients`, by means of `gradients_at`.
+    rather than the loss overrides `gradients`.
 
     A term of rank 1 is per example: it is summed and divided once by the global batch. A scalar term is a mean over the global batch
     already (computed on features gathered over replicas) and is not summed again. The loss is the sum of the terms; each is logged
@@ -316,34 +316,25 @@ class Method(KerasFit):
         self.accuracy.update_state(batch.labels, logits)
         return self.get_metrics_result()
 
-    def gradients(self, batch: Batch, step: tf.Tensor, weights: tf.Tensor | None = None) -> Gradients:
-        """Returns one step's gradients, terms, logits and new batch statistics; assigns nothing.
-
-        A method that changes the update combines the results of `gradients_at` here, as `SAM` does.
-
-        Args:
-            batch: this replica's part of the batch.
-            step: int scalar.
-            weights: of the examples, [N]; None: all 1.
-        """
-        return self.gradients_at(batch, weights)
-
-    def gradients_at(
+    def gradients(
         self,
         batch: Batch,
+        step: tf.Tensor | None = None,
         weights: tf.Tensor | None = None,
         *,
         shift: Sequence[tf.Tensor] | None = None,
         decay: bool = True,
         loss_terms: LossTerms | None = None,
     ) -> Gradients:
-        """Returns what `gradients` returns, at the trainable variables w or at w + shift; assigns nothing.
+        """Returns one step's gradients, terms, logits and new batch statistics, at the trainable variables w or at w + shift; assigns
+        nothing. A method that changes the update overrides it with `(batch, step, weights)` and calls this one, as `SAM` does.
 
         Every replica returns its part: the gradients of all replicas sum to that of the loss (`all_sum`). They are multiplied by
         the optimizer's loss scale. Layers draw the same dropout masks at each call within a step.
 
         Args:
             batch: this replica's part of the batch.
+            step: int scalar, for overrides.
             weights: of the examples, [N]; None: all 1.
             shift: a tensor for each of `trainable_variables`, of its shape, the same on all replicas; None: no shift.
             decay: whether `weight_decay` * w is added, without the shift.
@@ -404,7 +395,7 @@ class Method(KerasFit):
 
 @contextlib.contextmanager
 def _at(shifted):
-    """Context of `gradients_at`, whose values of variables hold in scopes inside it, too."""
+    """Context of `gradients`, whose values of variables hold in scopes inside it, too."""
     token = _SHIFTED.set(shifted)
     try:
         yield

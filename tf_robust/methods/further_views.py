@@ -1,5 +1,6 @@
 """Base classes of methods that encode further views of the images, or add an auxiliary term to the cross-entropy."""
 
+import functools
 import typing
 from collections.abc import Sequence
 
@@ -142,13 +143,15 @@ class AuxiliaryTermMethod(FurtherViewsMethod):
         count = tf.shape(term)[0] * tf.distribute.get_strategy().num_replicas_in_sync
         return term * tf.cast(self.ramp(step), term.dtype) * (tf.cast(count, term.dtype) if self.reduction == "sum" else 1.0)
 
-    def gradients(self, batch: Batch, step: tf.Tensor, weights: tf.Tensor | None = None) -> Gradients:
+    def gradients(  # type: ignore[override]
+        self, batch: Batch, step: tf.Tensor, weights: tf.Tensor | None = None
+    ) -> Gradients:
         if self.start == 0:
-            return self.gradients_at(batch, weights)
+            return super().gradients(batch, step, weights)
         return tf.cond(
             step >= self.start,
-            lambda: self.gradients_at(batch, weights),
-            lambda: self.gradients_at(batch, weights, loss_terms=self._plain_terms),
+            functools.partial(super().gradients, batch, step, weights),
+            functools.partial(super().gradients, batch, step, weights, loss_terms=self._plain_terms),
         )
 
     def _plain_terms(self, batch, training):

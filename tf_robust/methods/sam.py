@@ -33,10 +33,12 @@ class SAM(CrossEntropy):
         super().__init__(classifier, **kwargs)
         self.radius = positive("radius", radius)
 
-    def gradients(self, batch: Batch, step: tf.Tensor, weights: tf.Tensor | None = None) -> Gradients:
-        ascent, terms, logits, statistics = self.gradients_at(batch, weights, decay=False)
+    def gradients(  # type: ignore[override]
+        self, batch: Batch, step: tf.Tensor, weights: tf.Tensor | None = None
+    ) -> Gradients:
+        ascent, terms, logits, statistics = super().gradients(batch, step, weights, decay=False)
         shift = self.perturbation(self.all_sum(ascent))
-        descent, *_ = self.gradients_at(batch, weights, shift=shift)
+        descent, *_ = super().gradients(batch, step, weights, shift=shift)
         return descent, terms, logits, statistics
 
     def perturbation(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:

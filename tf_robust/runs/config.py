@@ -21,7 +21,7 @@ from tf_robust.integrations import tracking
 from tf_robust.methods.base import Method
 from tf_robust.training.selection import Selection
 from tf_robust.utils.errors import unknown
-from tf_robust.utils.hyperparameters import Parameter, arguments_of, parameters, text_of
+from tf_robust.utils.hyperparameters import Parameter, arguments_of, instances, parameters, text_of
 
 CONFIGS = (DataConfig, TrainConfig, EvalConfig)
 # with metrics by which an epoch can be chosen
@@ -78,16 +78,15 @@ class RunConfig:
 
 
 def run_parameters(method: str, augmentations: Sequence[str] = (), views: Sequence[str] = ()) -> dict[str, Parameter]:
-    """Returns the parameters of a run by the names of their flags: fields of configurations, and hyperparameters of its method and its
-    augmentations and views, prefixed with their names."""
+    """Returns the parameters of a run by the names of their flags: fields of configurations, and those of `own_parameters`."""
     return {name: one for config in CONFIGS for name, one in parameters(config).items()} | own_parameters(method, augmentations, views)
 
 
 def own_parameters(method: str, augmentations: Sequence[str] = (), views: Sequence[str] = ()) -> dict[str, Parameter]:
-    """Returns the hyperparameters of a method, augmentations and views (none: the method's own) alone; unknown names have none."""
-    found = _prefixed(method, methods.METHODS[method]) if method in methods.METHODS else {}
-    if not views and method in methods.METHODS:
-        views = methods.METHODS[method].default_views
+    """Returns the hyperparameters of a method, augmentations and views (none: the method's own), prefixed with their names."""
+    found = {}
+    if method in methods.METHODS:  # unknown names have none
+        found, views = _prefixed(method, methods.METHODS[method]), views or methods.METHODS[method].default_views
     for name in (*augmentations, *views):
         found |= _prefixed(name, VIEWS[name]) if name in VIEWS else {}
     return found
@@ -110,8 +109,8 @@ def run_config(values: Mapping[str, object]) -> RunConfig:
 
     Raises ValueError for an unknown name of a method, ..., or an invalid value.
     """
-    train = TrainConfig(**arguments_of(TrainConfig, values))
-    config = RunConfig(DataConfig(**arguments_of(DataConfig, values)), train, EvalConfig(**arguments_of(EvalConfig, values)))
+    data, train, eval_config = instances(values, *CONFIGS)
+    config = RunConfig(data, train, eval_config)  # checks the names
     config = dataclasses.replace(config, method=arguments_of(methods.METHODS[train.method], values, f"{train.method}_"))
     augmentations = {name: arguments_of(VIEWS[name], values, f"{name}_") for name in (*train.augmentations, *config.views)}
     return dataclasses.replace(config, augmentations=augmentations)
@@ -172,7 +171,15 @@ def _score_of(
     wanted: MetricValue, options: EvalConfig, validation: Source, training_source: Source, data_dir: str | None
 ) -> Callable[[keras.Model], float]:
     """Returns the function from a network to the value of a metric."""
-    sets = [one for one in evaluation.evaluation_sets(validation, training_source, options, data_dir) if _is_needed(one, wanted)]
+    needed = metrics.MEANS.get(wanted.name, (wanted.name,))
+
+    def is_needed(one):
+        if wanted.family in ("un", "nun", "robust", "fgsm", "distance"):
+            return one.name == str(wanted)
+        found = evaluation.parse_metric(one.name)
+        return wanted.family != "corruptions" or (found.name in needed and wanted.severity in (None, found.severity))
+
+    sets = [*filter(is_needed, evaluation.evaluation_sets(validation, training_source, options, data_dir))]
     if not sets:
         raise ValueError(
             f"Expected select to name a metric of the evaluation {options.evaluations[0]} with these flags. Received: {wanted}. "
@@ -187,19 +194,8 @@ def _score_of(
     def score(network: keras.Model) -> float:
         records = evaluation.records(predictor(network), sets, log=lambda _: None)
         values = {str(one): one.value for one in evaluation.metrics_of(records, options)}
-        value = values.get(str(wanted))
-        if value is None:
+        if (value := values.get(str(wanted))) is None:
             raise ValueError(f"Expected select to be one of: {', '.join(values)}. Received: {wanted}")
         return value
 
     return score
-
-
-def _is_needed(one, wanted):
-    """Whether a metric depends on an evaluation set."""
-    found = evaluation.parse_metric(one.name)
-    if wanted.family in ("un", "nun", "robust", "fgsm", "distance"):
-        return one.name == str(wanted)
-    if wanted.family == "corruptions":
-        return found.name in metrics.MEANS.get(wanted.name, (wanted.name,)) and wanted.severity in (None, found.severity)
-    return True

@@ -3,8 +3,8 @@
 Steps that take long are timed on fewer images, and their times are scaled.
 """
 
+import contextlib
 import dataclasses
-import functools
 import statistics
 import sys
 import time
@@ -17,9 +17,9 @@ import tensorflow as tf
 from tf_robust import data, evaluation
 from tf_robust.methods.base import Method
 from tf_robust.runs.run import Run
-from tf_robust.training import distribution, loop
+from tf_robust.training import distribution, divergence, loop
 from tf_robust.utils.errors import message_of
-from tf_robust.utils.progress import duration
+from tf_robust.utils.progress import duration, print_line
 
 try:
     import resource
@@ -31,52 +31,52 @@ SECONDS = 20.0  # limit of the timed steps, without building the graph, before a
 _PASSES = 3  # forward passes that take as long as a step at least, of one view: the backward pass takes twice as long
 _FEW = 8  # minimum number of images of a step
 _FRAMES = 31  # length of most perturbation sequences
-_HEADINGS = ("row", "parameters", "images/s", "memory", "training", "evaluation", "disk")
 
 
-def print_costs(runs: Sequence[Run]) -> None:
-    """Prints the cost of runs, all rows with all seeds, on this machine. Writes no files. Raises ValueError if all rows diverge."""
-    firsts = list({run.row: run for run in reversed(runs)}.values())[::-1]
+def cost_table(runs: Sequence[Run], log: Callable[[str], object] = print_line) -> str:
+    """Returns a table with the cost of runs, all rows with all seeds, on this machine; `log` is called with lines of progress.
+
+    Writes no files. Raises ValueError if all rows diverge.
+    """
+    rows = {run.row: run for run in reversed(runs)}
     estimates = []
-
-    def report(row: str, text: str) -> None:
-        print(f"  {row}: {text} ...", flush=True)
-
-    for run in firsts:
+    for run in reversed(rows.values()):
         run.init_path = ""  # does not change the cost
         run.config = dataclasses.replace(run.config, train=dataclasses.replace(run.config.train, init_from_row=""))
         try:
-            estimates.append(estimate(run, functools.partial(report, run.row)))
+            estimates.append(estimate(run, log))
         except loop.TrainingDiverged as error:
-            print(f"  FAILED: {message_of(error)}", flush=True)
+            log(f"  FAILED: {message_of(error)}")
         keras.backend.clear_session()
     if not estimates:
         raise ValueError("Expected a row whose first steps are finite. All rows failed")
-    print(f"\n{to_text(estimates, len(runs) // len(firsts))}")
+    return to_text(estimates, len(runs) // len(rows))
 
 
-def estimate(run: Run, report: Callable[[str], object] = lambda text: None) -> dict:
-    """Trains a few steps of a run and returns its expected cost; `report` is called with a message before each part. Writes no files.
+def estimate(run: Run, log: Callable[[str], object] = lambda text: None) -> dict:
+    """Trains a few steps of a run and returns its expected cost; writes no files.
 
     Returns:
         {"row", "parameters": number of trained weights, "images": trained per second, "timed": images of a timed step, "batch_size",
         "memory": peak of this process in bytes or None if unknown, "training": seconds, "evaluation": seconds of the forward passes,
         without corruptions and attacks, "disk": bytes}. images, timed and training are None for methods without steps.
     """
-    report("building the model")
+    log(f"  {run.row}: building the model ...")
     s, source = run.config.train, run.training_source()
-    _reset_peak()
+    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="utf-8") as file:
+        file.write("5")  # resets the peak of memory; otherwise it is that of the process so far
     method = run.method(source)
-    report("timing the forward pass")
+    log(f"  {run.row}: timing the forward pass ...")
     forward = _forward_seconds(run, method.classifier)
-    images = timed = training = None
+    images = size = training = None
     if not method.closed_form:
         total = s.epochs * (steps := data.steps_per_epoch(source, s.batch_size))
         method.schedule(steps, total)
         with method.distribute_strategy.scope():
             method.optimizer.build(method.trainable_variables)
-        size = timed = _timed_size(method, s.batch_size, forward)
-        report(f"timing steps of {size} images" + (f", a part of the batch of {s.batch_size}" if size < s.batch_size else ""))
+        size = _timed_size(method, s.batch_size, forward)
+        part = f", a part of the batch of {s.batch_size}" if size < s.batch_size else ""
+        log(f"  {run.row}: timing steps of {size} images{part} ...")
 
         def batches_from(step):
             return data.training_batches(source, size, seed=run.seed, step=step, **run.pipeline())
@@ -84,14 +84,13 @@ def estimate(run: Run, report: Callable[[str], object] = lambda text: None) -> d
         training = _training_seconds(method, total, size, batches_from) * s.batch_size / size
         images = s.batch_size * total / training
     return {
-        **{"row": run.row, "parameters": count_values(method.trainable_variables), "images": images, "timed": timed},
+        **{"row": run.row, "parameters": count_values(method.trainable_variables), "images": images, "timed": size},
         **{"batch_size": s.batch_size, "memory": _peak(), "training": training, "disk": disk_bytes(method)},
         "evaluation": forward * sum(count for _, count in image_counts(run)),
     }
 
 
 def _forward_seconds(run, classifier):
-    """Returns the seconds of the forward pass of an image."""
     source = run.data().evaluation_source()
     images = tf.constant(evaluation.first_images(source, min(100, evaluation.batch_size_of(source.image_shape)))[0])
     predict = tf.function(lambda x: classifier(x, training=False)["logits"])
@@ -101,17 +100,13 @@ def _forward_seconds(run, classifier):
 def _timed_size(method, batch_size, forward):
     """Returns the number of images of a timed step: the largest part of the batch of which `TIMES` steps may fit in `SECONDS`."""
     replicas = method.distribute_strategy.num_replicas_in_sync
-    sizes = [size for size in range(replicas, batch_size, replicas) if batch_size % size == 0 and size >= _FEW and _fits(method, size)]
-    sizes, seconds = [*sizes, batch_size], TIMES * _PASSES * method.loop_iterations * forward  # of an image
+    sizes, seconds = [], TIMES * _PASSES * method.loop_iterations * forward  # of an image
+    for size in (size for size in range(replicas, batch_size, replicas) if batch_size % size == 0 and size >= _FEW):
+        with contextlib.suppress(ValueError):
+            method.check_batch(size)
+            sizes.append(size)
+    sizes.append(batch_size)
     return max((size for size in sizes if seconds * size <= SECONDS), default=sizes[0])
-
-
-def _fits(method, size):
-    try:
-        method.check_batch(size)
-    except ValueError:
-        return False
-    return True
 
 
 def _training_seconds(method, total, batch_size, batches_from):
@@ -121,7 +116,8 @@ def _training_seconds(method, total, batch_size, batches_from):
     for first, count in ((0, late), (late, total - late)):
         if count:
             iterator = iter(distribution.distribute(method.distribute_strategy, batches_from(first), batch_size))
-            seconds += count * _median_seconds(lambda iterator=iterator: loop.checked_run(run_steps, iterator, 1, method))
+            with divergence.named(method):
+                seconds += count * _median_seconds(lambda iterator=iterator: run_steps(iterator, tf.constant(1)))
     return seconds
 
 
@@ -160,41 +156,39 @@ def image_counts(run: Run) -> list[tuple[str, int]]:
     return counts + [("confidence", len(one)) for one in further if one is not None]
 
 
-def _reset_peak():
-    try:
-        with open("/proc/self/clear_refs", "w", encoding="utf-8") as file:
-            file.write("5")
-    except OSError:
-        pass  # then the peak is that of the process so far
-
-
 def _peak():
-    """Returns the peak memory in bytes; None if the system does not report it."""
     return resource and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _mebibytes(value):
+    return f"{value / 2**20:.0f} MiB"
+
+
+_COLUMNS: dict[str, tuple[str, Callable]] = {  # heading: field of an estimate, its text
+    "row": ("row", str),
+    "parameters": ("parameters", "{:,}".format),
+    "images/s": ("images", "{:.0f}".format),
+    "memory": ("memory", _mebibytes),
+    "training": ("training", duration),
+    "evaluation": ("evaluation", duration),
+    "disk": ("disk", _mebibytes),
+}
 
 
 def to_text(estimates: Sequence[Mapping], seeds: int) -> str:
     """Returns a table of one line per row, as `estimate` returns them, and the total of that many seeds."""
-    lines, parts = [_HEADINGS], [e for e in estimates if e["timed"] and e["timed"] < e["batch_size"]]
+    lines, parts = [[*_COLUMNS]], [e for e in estimates if e["timed"] and e["timed"] < e["batch_size"]]
     for e in estimates:
-        lines.append(
-            (
-                e["row"],
-                f"{e['parameters']:,}",
-                "–" if e["images"] is None else f"{e['images']:.0f}",
-                "–" if e["memory"] is None else f"{'over ' * (e in parts)}{e['memory'] / 2**20:.0f} MiB",
-                "–" if e["training"] is None else duration(e["training"]),
-                duration(e["evaluation"]),
-                f"{e['disk'] / 2**20:.0f} MiB",
-            )
-        )
+        lines.append(["–" if e[name] is None else text(e[name]) for name, text in _COLUMNS.values()])
+        if e in parts and e["memory"]:
+            lines[-1][3] = f"over {lines[-1][3]}"
     widths = [max(map(len, column)) for column in zip(*lines)]
+    table = "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
     total = seeds * sum((e["training"] or 0) + e["evaluation"] for e in estimates)
     disk, runs = seeds * sum(e["disk"] for e in estimates), len(estimates) * seeds
-    text = "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
     named = ", ".join(f"{e['row']} {e['timed']} of {e['batch_size']}" for e in parts)
-    scaled = f" On a part of the batch, which needs less memory, and scaled: {named}." if parts else ""
     return (
-        f"{text}\n\nTotal of {runs} run{'s' * (runs > 1)}: {duration(total)}, {disk / 2**30:.2f} GiB. Measured on this machine, "
-        f"on at most {TIMES} steps of each row; without validation, corruptions and attacks.{scaled}"
+        f"{table}\n\nTotal of {runs} run{'s' * (runs > 1)}: {duration(total)}, {disk / 2**30:.2f} GiB. Measured on this machine, "
+        f"on at most {TIMES} steps of each row; without validation, corruptions and attacks."
+        + (f" On a part of the batch, which needs less memory, and scaled: {named}." if parts else "")
     )

@@ -1,6 +1,5 @@
 """Results of training and evaluation in Python: values, tables, reports and paired comparisons."""
 
-import collections
 import functools
 import html
 import os
@@ -56,18 +55,10 @@ class Result:
         return report.to_frame([self.evaluation])
 
     def images(self, name: str = "clean") -> pandas.DataFrame:
-        """Returns what the model predicts for each image of a set, if it was evaluated with `per_image=True`.
+        """Returns the predictions for each image of a set (clean, un, nun, corruptions/fog/3, shift/NAME), evaluated with `per_image=True`.
 
-        Args:
-            name: of the set: clean, un, nun, corruptions/fog/3, shift/NAME.
-
-        Returns:
-            Columns position (in the data set), path (of image files), label, prediction, confidence, brier_score,
-            negative_log_likelihood and correct.
-
-        Raises:
-            FileNotFoundError: there are no such results.
-            ValueError: the set has none.
+        Columns: position (in the data set), path (of image files), label, prediction, confidence, brier_score, negative_log_likelihood and
+        correct. Raises FileNotFoundError without such results, and ValueError if the set has none.
         """
         if (found := evaluation.images_of(self.evaluation, self.folder, name)) is not None:
             return found.drop(columns="set")
@@ -86,15 +77,7 @@ class Result:
 
 
 class Comparison:
-    """Models compared with a baseline on the same images.
-
-    Args:
-        results: at least two; their rows differ or their seeds.
-        baseline: row to compare with.
-
-    Attributes:
-        table: as `report.aggregate` returns it.
-    """
+    """Models compared with a baseline on the same images; `table` is that of `report.aggregate`."""
 
     def __init__(self, results: Sequence[Result], baseline: str):
         self._results, self.table = results, _table(results, baseline)
@@ -146,15 +129,13 @@ def compare(*results: Result, baseline: str | None = None, **named: Result) -> C
     chosen = [*results, *(_changed(result, row=name) for name, result in named.items())]
     if len(chosen) < 2:
         raise ValueError(f"Expected at least two results to compare. Received: {len(chosen)}")
-    seen: collections.Counter = collections.Counter()
     one_row = len({result.evaluation["row"] for result in chosen}) == 1
-    for number, result in enumerate(chosen):
-        key = result.evaluation["row"], None if one_row else result.evaluation["seed"]
-        seen[key] += 1
-        chosen[number] = _changed(result, row=f"{key[0]} ({seen[key]})") if seen[key] > 1 else result
+    keys = [(result.evaluation["row"], None if one_row else result.evaluation["seed"]) for result in chosen]
+    for number, (result, key) in enumerate(zip(chosen, keys)):
+        if key in keys[:number]:
+            chosen[number] = _changed(result, row=f"{key[0]} ({keys[: number + 1].count(key)})")
     if len({result.evaluation["row"] for result in chosen}) == len(chosen):  # pairs have one seed
-        seed = chosen[0].evaluation["seed"]
-        chosen = [_changed(result, seed=seed) for result in chosen]
+        chosen = [_changed(result, seed=chosen[0].evaluation["seed"]) for result in chosen]
     return Comparison(chosen, baseline or chosen[0].evaluation["row"])
 
 
@@ -163,7 +144,7 @@ def _changed(result, **fields):
     return Result(result.folder, {**result.evaluation, **fields}, result._model, result._temporary)
 
 
-def _evaluations(results: Iterable[Result]) -> list[dict]:
+def _evaluations(results):
     return [{**result.evaluation, "measured_in": result.folder} for result in results]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust import data, evaluation, methods, models
-from tf_robust.configs import UNRECORDED_FLAGS, TrainConfig
+from tf_robust.configs import UNRECORDED_FLAGS
 from tf_robust.data import folders
 from tf_robust.data.augment import VIEWS
 from tf_robust.data.source import Source
@@ -32,7 +32,7 @@ from tf_robust.training import callbacks, checkpoints, distribution, loop, optim
 from tf_robust.utils import environment, user_code
 from tf_robust.utils.files import digest_of_folder, read_json, write_json
 from tf_robust.utils.hyperparameters import text_of
-from tf_robust.utils.progress import print_note
+from tf_robust.utils.progress import print_line, print_note
 
 # Flags that may differ when a run is resumed: no trained weight depends on them.
 EVALUATION_FLAGS = (*(field.name for field in dataclasses.fields(evaluation.EvalConfig)), "steps_per_execution", "profile")
@@ -41,21 +41,14 @@ EMBEDDED_IMAGES = 1000  # in TensorBoard's projector, for contrastive methods
 
 
 class Run:
-    """One training run of one row (the name of its flagfile, in tables `shown_as`) with one seed, of initial weights and training.
-
-    Attributes:
-        flags: {name: text}, everything the run depends on except paths, as written to `flags.txt`.
-        init_path: workdir or SavedModel with the initial encoder; empty: random weights. A suite sets it for `init_from_row`.
-        callbacks: further Keras callbacks of the training.
-        evaluates: whether the trained model is evaluated; False: it is only exported.
-    """
+    """One training run of one row (the name of its flagfile, in tables `shown_as`) with one seed, of initial weights and training."""
 
     def __init__(self, config: RunConfig, row: str, seed: int, shown_as: str = ""):
         self.config, self.row, self.seed, self.shown_as = config, row, seed, shown_as or row
-        self.flags = {**config.flags, "seeds": str(seed)}
-        self.init_path = config.train.init_from.replace("{seed}", str(seed))
-        self.callbacks: tuple[keras.callbacks.Callback, ...] = ()
-        self.evaluates = True
+        self.flags = {**config.flags, "seeds": str(seed)}  # everything that it depends on except paths, as written to `flags.txt`
+        self.init_path = config.train.init_from.replace("{seed}", str(seed))  # workdir or SavedModel; a suite sets it for `init_from_row`
+        self.callbacks: tuple[keras.callbacks.Callback, ...] = ()  # further ones of the training
+        self.evaluates = True  # False: the trained model is only exported
 
     @property
     def chief(self) -> bool:
@@ -63,24 +56,21 @@ class Run:
         return distribution.is_chief(distribution.strategy(self.config.train.strategy))
 
     def claim(self, folder: str) -> AbstractContextManager:
-        """Returns a context in which the chief worker holds a workdir for this run. See `workdir.claim`."""
+        """Returns a context in which the chief worker holds a workdir for this run."""
+        if not self.chief:
+            return contextlib.nullcontext()
         free = {*EVALUATION_FLAGS} - {*selection_options(self.config.train)}
-        defaults = {name: text_of(one.default) for name, one in self.config.parameters.items()}
-        return contextlib.nullcontext() if not self.chief else workdir.claim(folder, self.flags, defaults, free=free)
+        return workdir.claim(folder, self.flags, {name: text_of(one.default) for name, one in self.config.parameters.items()}, free=free)
 
     def data(self) -> EvaluationData:
         """Returns the data of this run."""
         return EvaluationData(self.config.data, self.config.evaluation, self.seed)
 
-    def source(self, split: str) -> Source:
-        """Returns one split of the data."""
-        return self.data().source(split)
-
     def training_source(self) -> Source:
         """Returns the training split, with stylized images if there are any."""
-        source = self.source("train")
-        source = folders.with_stylized(source, self.config.train.stylized_dir) if self.config.train.stylized_dir else source
-        return data.balanced(source) if self.config.train.sampling == "balanced" else source
+        source, s = self.data().source("train"), self.config.train
+        source = folders.with_stylized(source, s.stylized_dir) if s.stylized_dir else source
+        return data.balanced(source) if s.sampling == "balanced" else source
 
     def pipeline(self) -> dict[str, typing.Any]:
         """Returns augmentations and views, keyword arguments of `data.training_batches`."""
@@ -119,7 +109,11 @@ class Run:
                 class_weights=data.class_weights(s.class_weights, source),
                 **own,
             )
-            _check_epoch_options(s, method)
+            given = [name for name in ("ema", "global_clipnorm", "select", "early_stopping") if getattr(s, name)]
+            if method.closed_form and given:
+                raise ValueError(f"Expected a method trained in epochs with {', '.join(given)}. Received: {s.method} with solver=lbfgs")
+            if method.needs_positions and s.sampling == "balanced":
+                raise ValueError(f"Expected sampling=shuffled with {s.method}, which remembers each image. Received: balanced")
             if s.synchronize_batch_norm:
                 distribution.synchronize_batch_norm(method)
             method.check_views(self.config.views)
@@ -134,12 +128,9 @@ class Run:
         return tracking.tracked(names, folder, f"{self.row}, seed {self.seed}", self.row, {**self.flags, "workdir": folder})
 
     def train(self, folder: str, further: Sequence[keras.callbacks.Callback] = ()) -> loop.TrainingResult:
-        """Trains or resumes training in a claimed workdir; the chief worker exports the model. An exported model is not trained again.
-
-        `further` are callbacks of the chief worker, besides those of the run.
-        """
+        """Trains or resumes training in a claimed workdir; the chief worker exports the model. An exported model is not trained again."""
         if result := self._exported(folder).get("training"):
-            print("  already trained", flush=True)
+            print_line("  already trained")
             return loop.TrainingResult(**result)
         s = self.config.train
         source = self.training_source()
@@ -147,12 +138,12 @@ class Run:
         method, pipeline = self.method(source), self.pipeline()
         named = self.config.data
         has_validation = data.has_validation(named.data, named.data_dir or None, named.validation_fraction)
-        validation = self.source("validation") if has_validation else None
+        validation = self.data().source("validation") if has_validation else None
         checkpoint_folder, history = os.path.join(folder, "checkpoints"), os.path.join(folder, "history.json")
         with source.reading():
             if self.chief:
                 if os.path.exists(history) and not checkpoints.existing(checkpoint_folder):
-                    print(f"  No checkpoint in {checkpoint_folder}: training restarts.", flush=True)
+                    print_line(f"  No checkpoint in {checkpoint_folder}: training restarts.")
                 text = "\n".join(f"--{name}={value}" for name, value in sorted(self.flags.items()))
                 board = callbacks.TensorBoard(os.path.join(folder, "tensorboard"), text, s.profile)
                 workdir.bind_inputs(checkpoint_folder, self._inputs(source, start))
@@ -230,6 +221,7 @@ class Run:
 
     def _check_inputs(self, folder, before):
         """Raises ValueError if the evaluated images or the initial weights of a complete run are not those of the flags any more."""
+        changed, advice = "", f"Try: delete {folder} to train again from the present state, or another --workdir"
         if data.kind_of(self.config.data.data).user_files:
             now, source = before["card"]["data"], self.data().evaluation_source()
             if list(source.image_shape) == now["image_shape"] and source.fingerprint() != now["fingerprint"]:
@@ -239,30 +231,23 @@ class Run:
                 )
         card = self._exported(folder)
         if card and card.get("user_code") != self._user_code():
-            raise ValueError(
-                f"Expected the code of the method and views with which {folder} was trained. Received: changed code. "
-                f"Try: delete {folder} to train with the present code, or another --workdir"
-            )
-        then = card.get("init_weights", "")
-        if then and self.init_path and then != self._start():
-            raise ValueError(
-                f"Expected the weights from which {folder} was trained. Received: {self.init_path}, which was trained again or is "
-                f"missing. Try: delete {folder} to train from the present weights, or another --workdir"
-            )
+            changed = "changed code of the method and views"
+        elif (then := card.get("init_weights", "")) and self.init_path and then != self._start():
+            changed = f"{self.init_path}, which was trained again or is missing"
+        if changed:
+            raise ValueError(f"Expected the code and the weights with which {folder} was trained. Received: {changed}. {advice}")
 
     def _has_further_data_of(self, card):
-        """Whether the shifted data and the data of other classes are those of an evaluation's card."""
-        if not self.config.evaluation.shifts and not self.config.evaluation.ood:
-            return True
-        data, source = self.data(), self.data().evaluation_source()
-        shifts = {shift.name: shift.card() for shift in data.shifts(source)}
-        others = evaluation.OpenSets(data.other_sources(source)).card()["sets"]
-        return card.get("shift", {}) == shifts and card.get("ood", {"sets": {}})["sets"] == others
-
-    def _has_surrogate_of(self, card):
-        """Whether the model from which attacks are transferred is that of an evaluation's card, not a later one of the same path."""
+        """Whether shifted data, data of other classes and the surrogate of attacks are those of an evaluation's card."""
+        config, given, source = self.config.evaluation, self.data(), None
+        if config.shifts or config.ood:
+            source = given.evaluation_source()
+            shifts = {shift.name: shift.card() for shift in given.shifts(source)}
+            others = evaluation.OpenSets(given.other_sources(source)).card()["sets"]
+            if card.get("shift", {}) != shifts or card.get("ood", {"sets": {}})["sets"] != others:
+                return False
         digest = card.get("robust_transfer", {}).get("surrogate")
-        return digest is None or loading.load_classifier(self.config.evaluation.surrogate).digest() == digest
+        return digest is None or loading.load_classifier(config.surrogate).digest() == digest
 
     def complete(self, folder: str, begin: Callable[[], object] = lambda: None) -> dict | None:
         """Trains, exports and evaluates, unless this is already done; `begin` is called when the run holds its workdir.
@@ -282,11 +267,11 @@ class Run:
             before = evaluation.read_evaluation(path) if os.path.exists(path) else {}
             measuring = model_evaluation.recorded(self.config.evaluation)
             same = before.get("options") == measuring and evaluation.has_corruptions_of(before["card"], self.config.evaluation)
-            same = same and self._has_further_data_of(before["card"]) and self._has_surrogate_of(before["card"])
+            same = same and self._has_further_data_of(before["card"])
             if "training" in before:  # else written by `evaluate`
                 self._check_inputs(folder, before)
             if "training" in before and same:
-                print("  already done", flush=True)
+                print_line("  already done")
                 if self.config.train.tracker and not os.path.exists(os.path.join(folder, tracking.RUN_IDS)):
                     print_note("trained without tracker, so that its epochs are not recorded there")
                 if self.config.evaluation.per_image and not os.path.isdir(os.path.join(folder, evaluation.PER_IMAGE)):
@@ -317,25 +302,14 @@ class Run:
         return result
 
 
-def _check_epoch_options(config, method):
-    """Raises ValueError for options of training in epochs with a method that is solved without, or that needs every image once."""
-    given = [name for name in ("ema", "global_clipnorm", "select", "early_stopping") if getattr(config, name)]
-    if method.closed_form and given:
-        raise ValueError(f"Expected a method trained in epochs with {', '.join(given)}. Received: {config.method} with solver=lbfgs")
-    if method.needs_positions and config.sampling == "balanced":
-        raise ValueError(f"Expected sampling=shuffled with {config.method}, which remembers each image. Received: balanced")
-
-
-def _optimizer(config: TrainConfig, steps_per_epoch: int) -> keras.optimizers.Optimizer:
+def _optimizer(config, steps_per_epoch):
+    decay = {name: getattr(config, name) for name in ("epochs", "decay_rate", "decay_epochs", "decay_factor")}
     schedule = optimizers.learning_rate_schedule(
         config.schedule,
         config.learning_rate,
         steps_per_epoch=steps_per_epoch,
-        epochs=config.epochs,
         warmup_epochs=config.learning_rate_warmup_epochs,
-        decay_rate=config.decay_rate,
-        decay_epochs=config.decay_epochs,
-        decay_factor=config.decay_factor,
+        **decay,
     )
     options = {name: getattr(config, name) for name in ("momentum", "nesterov", "ema", "global_clipnorm")}
     return optimizers.build(config.optimizer, schedule, **options)

@@ -21,6 +21,7 @@ from tf_robust.runs.sweep import Axis, Point, Range, Sweep, middle, name_of
 from tf_robust.training import loop
 from tf_robust.utils.errors import message_of, unknown
 from tf_robust.utils.locks import WorkdirLocked
+from tf_robust.utils.progress import print_line
 
 _HEARTBEAT, _GRACE = 10, 60  # seconds: between signs of life of a trial's process, and after which a silent one counts as dead
 _POLL_SECONDS = 2.0
@@ -55,20 +56,17 @@ class Pruning(keras.callbacks.Callback):
 def sample(sweep: Sweep, trials: int, storage: str, seeds: Sequence[int]) -> tuple[list[Point], list[dict], list[str]]:
     """Completes points that Optuna samples, and returns them, their evaluations, and messages about the trials.
 
-    `storage` is the URL of the database; empty: SQLite in the workdir. `seeds` are those of the runs; the first is that of the sampler.
+    `storage`: URL of the database; empty: SQLite in the workdir. The first of the `seeds` of the runs is that of the sampler.
     """
-    example = sweep.runs_at(middle(sweep.axes), "validation")[0]
-    epochs = sweep.axes.get("epochs", (example.config.train.epochs,))
-    sampled = SampledSweep(
-        axes=sweep.axes,
-        metrics=sweep.metrics,
-        runs_at=lambda point: sweep.runs_at(point, "validation"),
-        folder_of=sweep.folder_of,
-        trials=trials,
-        seed=seeds[0],
-        epochs=int(epochs.high) if isinstance(epochs, Range) else max(map(int, epochs)),
-        flags={**{name: text for name, text in example.flags.items() if name not in sweep.axes}, "seeds": ",".join(map(str, seeds))},
-    )
+
+    def runs_at(point):
+        return sweep.runs_at(point, "validation")
+
+    example = runs_at(middle(sweep.axes))[0]
+    axis = sweep.axes.get("epochs", (example.config.train.epochs,))
+    epochs = int(axis.high) if isinstance(axis, Range) else max(map(int, axis))
+    flags = {**{name: text for name, text in example.flags.items() if name not in sweep.axes}, "seeds": ",".join(map(str, seeds))}
+    sampled = SampledSweep(sweep.axes, sweep.metrics, runs_at, sweep.folder_of, trials, seeds[0], epochs, flags)
     os.makedirs(sweep.workdir, exist_ok=True)
     workdir = os.path.abspath(sweep.workdir)
     return sampled.complete(storage or f"sqlite:///{os.path.join(workdir, 'study.db')}", os.path.basename(workdir))
@@ -88,10 +86,9 @@ class SampledSweep:
     flags: Mapping[str, str]  # on which all trials depend
 
     def complete(self, storage: str, name: str) -> tuple[list[Point], list[dict], list[str]]:
-        """Completes the trials of a study (`name`) in a database (the URL `storage`), and returns as `sample` does.
+        """Completes the trials of a study (`name`) in a database (the URL `storage`), or resumes it; returns as `sample` does.
 
-        The same call resumes it, and processes with the same call share it. Raises ValueError if the study is one of another sweep, or the
-        database cannot be used.
+        Raises ValueError if the study is one of another sweep, or the database cannot be used.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of the signs of life
@@ -103,25 +100,25 @@ class SampledSweep:
                     time.sleep(_POLL_SECONDS)  # other processes complete the last trials
         ended = study.get_trials(deepcopy=False, states=(_COMPLETE, _PRUNED))
         points = {name_of(trial.user_attrs["point"]): trial.user_attrs["point"] for trial in ended if trial.state == _COMPLETE}
-        paths = [os.path.join(self.folder_of(run), "evaluation.json") for point in points.values() for run in self.runs_at(point)]
+        runs = [run for point in points.values() for run in self.runs_at(point)]
         try:
-            evaluations = [read_evaluation(path) for path in paths]
+            evaluations = [read_evaluation(os.path.join(self.folder_of(run), "evaluation.json")) for run in runs]
         except FileNotFoundError as error:
             raise ValueError(
                 f"Expected the workdir of the trials of the study {name!r} in {storage}. Received: one without {error.filename}. Try: "
-                "their --workdir, or one with another last folder, which is the name of the study"
+                "their --workdir, or another"
             ) from error
         others = [f"{name_of(one.user_attrs['point'])}: {one.user_attrs['reason']}" for one in ended if one.state == _PRUNED]
-        notes = [f"{len(ended)} trials, of which {len(others)} {'was' if len(others) == 1 else 'were'} pruned or failed.", *others]
-        return [*points.values()], evaluations, notes
+        return [*points.values()], evaluations, [f"{len(ended)} trials, of which {len(others)} were pruned or failed.", *others]
 
     def _study(self, storage, name):
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        directions = ["maximize" if sign > 0 else "minimize" for sign in self._signs()]
+        directions = ["minimize" if parse_metric(metric).lower_is_better else "maximize" for metric in self.metrics] or ["maximize"]
+        pruner = optuna.pruners.HyperbandPruner(max_resource=self.epochs)
         try:
-            database = _database(storage)
-            pruner = optuna.pruners.HyperbandPruner(max_resource=self.epochs)
-            study = optuna.create_study(storage=database, study_name=name, directions=directions, pruner=pruner, load_if_exists=True)
+            study = optuna.create_study(
+                storage=_database(storage), study_name=name, directions=directions, pruner=pruner, load_if_exists=True
+            )
         except ImportError as error:
             raise ImportError(
                 f"Expected a driver of the database in --sweep_storage. Received: {storage} ({message_of(error.__cause__ or error)}). "
@@ -156,9 +153,13 @@ class SampledSweep:
         trial.study.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=False)
         point = {name: _sampled(trial, name, axis) for name, axis in self.axes.items()}
         trial.set_user_attr("point", point)
-        print(f"[trial {before + 1}, of {self.trials}] {name_of(point)}", flush=True)
+        print_line(f"[trial {before + 1}, of {self.trials}] {name_of(point)}")
         try:
-            evaluations = self._completed(trial, self.runs_at(point))
+            runs = self.runs_at(point)
+            metrics = self.metrics or runs[0].config.evaluation.evaluations[:1]
+            if len(metrics) == 1 and parse_metric(metrics[0]).is_clean:
+                runs[0].callbacks = (Pruning(trial, runs[0].config.train.epochs),)
+            evaluations = [one for run in runs if (one := run.complete(self.folder_of(run)))]
         except optuna.TrialPruned as error:
             return _end(trial, str(error))
         except WorkdirLocked:
@@ -169,36 +170,23 @@ class SampledSweep:
             trial.study.enqueue_trial(trial.params)  # resumes in the same folder
             raise
         measured = [{row["metric"]: row["value"] for row in one["rows"]} for one in evaluations]
-        for metric in self.metrics:
+        names = self.metrics or [*measured[0]][:1]
+        for metric in names:
             if not all(metric in values for values in measured):
                 raise unknown("metric to choose by", metric, measured[0])
-        if self.metrics:
-            return [float(np.mean([values[name] for values in measured])) for name in self.metrics]
-        first = next(iter(measured[0]))  # the study maximizes it before its name is known
-        sign = -1 if parse_metric(first).lower_is_better else 1
-        return [sign * float(np.mean([values[first] for values in measured]))]
-
-    def _completed(self, trial, runs):
-        """The evaluations of the runs of a trial."""
-        metrics = self.metrics or runs[0].config.evaluation.evaluations[:1]
-        if len(metrics) == 1 and parse_metric(metrics[0]).is_clean:
-            runs[0].callbacks = (Pruning(trial, runs[0].config.train.epochs),)
-        return [evaluation for run in runs if (evaluation := run.complete(self.folder_of(run)))]
-
-    def _signs(self):
-        """For each metric 1, or -1 if lower values are better."""
-        return [-1 if parse_metric(metric).lower_is_better else 1 for metric in self.metrics] or [1]
+        means = [float(np.mean([values[name] for values in measured])) for name in names]
+        if not self.metrics and parse_metric(names[0]).lower_is_better:
+            return [-means[0]]  # the study maximizes it: its name was unknown
+        return means
 
 
 def _database(storage):
     """The database of a URL, which is opened again if another process is creating the tables."""
+    retry = optuna.storages.RetryHeartbeatStaleTrialCallback()
     for seconds in (*_WAITS, None):
         try:
             return optuna.storages.RDBStorage(
-                storage,
-                heartbeat_interval=_HEARTBEAT,
-                grace_period=_GRACE,
-                heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
+                storage, heartbeat_interval=_HEARTBEAT, grace_period=_GRACE, heartbeat_stale_trial_callback=retry
             )
         except sqlalchemy.exc.DBAPIError:
             if seconds is None:
@@ -208,7 +196,7 @@ def _database(storage):
 
 def _end(trial, reason):
     trial.set_user_attr("reason", reason)
-    print(f"  {reason}", flush=True)
+    print_line(f"  {reason}")
     raise optuna.TrialPruned(reason)
 
 

@@ -1,6 +1,7 @@
 """Completes the runs of a table: here, or as tasks of a launcher."""
 
 import functools
+import graphlib
 import os
 import time
 import typing
@@ -17,7 +18,7 @@ from tf_robust.utils import environment
 from tf_robust.utils.errors import RunFailed, message_of, unknown
 from tf_robust.utils.files import last_line
 from tf_robust.utils.locks import WorkdirLocked
-from tf_robust.utils.progress import duration, print_note
+from tf_robust.utils.progress import duration, print_line, print_note
 
 _POLL_SECONDS = 10.0  # until a run that another process holds is tried again
 _SKIPPED_SECONDS = 2  # runs that take less were already complete
@@ -29,45 +30,68 @@ def run_all(
     folder_of: Callable[[Run], str],
     launcher: Launcher | None = None,
     show: Callable[[list[dict]], object] = lambda evaluations: None,
+    log: Callable[[str], object] = print_line,
 ) -> tuple[list[dict], list[str]]:
-    """Completes all runs of one table and continues after failures. Runs from which others start come first.
+    """Completes all runs of one table, as tasks of a launcher or one after the other, and continues after failures.
 
-    Processes with the same command share the work: a run that another process holds is skipped, and waited for at the end.
-
-    Args:
-        runs: of one table.
-        folder_of: run -> its workdir.
-        launcher: completes the runs as tasks; None: this process completes them one after the other.
-        show: called from time to time with the evaluations of the tasks that ended, while others go on.
-
-    Returns:
-        The evaluations in the order of the runs (none in workers other than the chief), and messages about the runs that failed.
+    Returns the evaluations in the order of the runs (none in workers other than the chief), and messages about the runs that failed. Runs
+    from which others start come first. Processes with the same command share the work: a run that another process holds is skipped, and
+    waited for at the end. `show` is called from time to time with the evaluations of the tasks that ended, while others go on.
     """
     if len(runs) > 1 and any(run.config.train.strategy == "multi_worker" for run in runs):
         raise ValueError(f"Expected one run with strategy=multi_worker: one row, and one seed in seeds. Received: {len(runs)} runs")
     check_images_match(runs)
-    predecessors = {}
-    if len({run.row for run in runs}) > 1:
-        predecessors = {number: _predecessor(run, runs) for number, run in enumerate(runs) if run.config.train.init_from_row}
-    order = sorted(range(len(runs)), key=lambda number: (runs[number].seed, _depth(number, predecessors), number))
-    tasks = _Tasks(runs, folder_of, predecessors)
-    if launcher is None:
-        _complete_here(tasks, order)
-    else:
-        _complete_by(launcher, tasks, order, show)
+    tasks = _Tasks(runs, folder_of, log)
+    pending = tasks.order()
+    if launcher:
+        _complete_by(launcher, tasks, pending, show)
+        pending = []
+    while pending:
+        later = []
+        for number in pending:
+            if not tasks.is_ready(number):
+                later += [] if number in tasks.failures else [number]
+                continue
+            run, began = runs[number], time.monotonic()
+            try:
+                evaluation = run.complete(folder_of(run), begin=functools.partial(tasks.announce, number))
+                tasks.end(number, evaluation, time.monotonic() - began)
+            except WorkdirLocked as error:
+                tasks.wait(number, error)
+                later.append(number)
+            except (ValueError, OSError, ImportError, tf.errors.OpError, loop.TrainingDiverged) as error:
+                if len(runs) == 1:
+                    raise
+                tasks.fail(number, message_of(error))
+        pending = later
+        if pending:
+            time.sleep(_POLL_SECONDS)
     return tasks.complete(), [tasks.failures[number] for number in sorted(tasks.failures)]
 
 
 class _Tasks:
     """The runs of a table and what became of them, by number."""
 
-    def __init__(self, runs, folder_of, predecessors):
-        self.runs, self.folder_of, self.predecessors = runs, folder_of, predecessors
+    def __init__(self, runs, folder_of, log):
+        self.runs, self.folder_of, self.log = runs, folder_of, log
+        several = len({run.row for run in runs}) > 1
+        starting = [number for number, run in enumerate(runs) if several and run.config.train.init_from_row]
+        self.predecessors = {number: _predecessor(runs[number], runs) for number in starting}
         self.evaluations: dict[int, dict | None] = {}
         self.failures: dict[int, str] = {}
         self.waiting: set[int] = set()  # another process holds them
         self._times: list[float] = []
         self._announced: int | None = None  # the run whose header was printed last
+
+    def order(self):
+        """The numbers of the runs by seed, each after its predecessor."""
+        sorter = graphlib.TopologicalSorter(dict.fromkeys(range(len(self.runs)), ()))
+        for number, predecessor in self.predecessors.items():
+            sorter.add(number, predecessor)
+        try:
+            return sorted(sorter.static_order(), key=lambda number: self.runs[number].seed)
+        except graphlib.CycleError:
+            raise ValueError("Expected init_from_row flags without a cycle. Received rows that start from each other in a cycle") from None
 
     def is_ready(self, number):
         """Whether a run can begin; a run fails whose predecessor has failed."""
@@ -75,18 +99,19 @@ class _Tasks:
         if predecessor in self.failures:
             self.failures[number] = f"{run.row}, seed {run.seed}: the row from which it starts, {self.runs[predecessor].row}, failed"
             return False
-        if predecessor is not None and predecessor not in self.evaluations:
-            return False
-        run.init_path = run.init_path if predecessor is None else self.folder_of(self.runs[predecessor])
+        if predecessor is not None:
+            if predecessor not in self.evaluations:
+                return False
+            run.init_path = self.folder_of(self.runs[predecessor])
         return True
 
     def announce(self, number):
         run, self._announced = self.runs[number], number
-        left = f", {duration(np.mean(self._times) * len(self._pending()))} left" if self._times else ""
-        print(f"[{number + 1}/{len(self.runs)}] {run.row}, seed {run.seed}: {self.folder_of(run)}{left}", flush=True)
+        left = f", {duration(np.mean(self._times) * self._open())} left" if self._times else ""
+        self.log(f"[{number + 1}/{len(self.runs)}] {run.row}, seed {run.seed}: {self.folder_of(run)}{left}")
 
-    def _pending(self):
-        return [one for one in range(len(self.runs)) if one not in self.evaluations and one not in self.failures]
+    def _open(self):
+        return len(self.runs) - len(self.evaluations.keys() | self.failures.keys())
 
     def complete(self):
         return [evaluation for _, evaluation in sorted(self.evaluations.items()) if evaluation]
@@ -100,40 +125,22 @@ class _Tasks:
         self.failures[number] = f"{run.row}, seed {run.seed}, failed: {message}"
         if number != self._announced:
             self.announce(number)
-        print(f"  FAILED: {message}", flush=True)
+        self.log(f"  FAILED: {message}")
 
     def wait(self, number, message):
-        """Notes that another process holds a run."""
         if number not in self.waiting:
             self.announce(number)
-            others = len(self._pending()) > 1
-            print(f"  {message}. {'Skipped for now' if others else 'Waiting for it; Ctrl-C ends the waiting'}.", flush=True)
+            self.log(f"  {message}. {'Skipped for now' if self._open() > 1 else 'Waiting for it; Ctrl-C ends the waiting'}.")
         self.waiting.add(number)
 
 
-def _complete_here(tasks, pending):
-    """Completes runs one after the other."""
-    while pending:
-        later = []
-        for number in pending:
-            if not tasks.is_ready(number):
-                later += [] if number in tasks.failures else [number]
-                continue
-            began = time.monotonic()
-            try:
-                run = tasks.runs[number]
-                evaluation = run.complete(tasks.folder_of(run), begin=functools.partial(tasks.announce, number))
-                tasks.end(number, evaluation, time.monotonic() - began)
-            except WorkdirLocked as error:
-                tasks.wait(number, error)
-                later.append(number)
-            except (ValueError, OSError, ImportError, tf.errors.OpError, loop.TrainingDiverged) as error:
-                if len(tasks.runs) == 1:
-                    raise
-                tasks.fail(number, message_of(error))
-        pending = later
-        if pending:
-            time.sleep(_POLL_SECONDS)
+def _predecessor(run, runs):
+    """The number of the run from which a run starts: its `init_from_row`, with the same seed."""
+    name = run.config.train.init_from_row
+    for number, other in enumerate(runs):
+        if (other.row, other.seed) == (name, run.seed) and other is not run:
+            return number
+    raise unknown("row to start from", name, sorted({other.row for other in runs} - {run.row}))
 
 
 def _complete_by(launcher, tasks, pending, show):
@@ -145,9 +152,9 @@ def _complete_by(launcher, tasks, pending, show):
         while pending or handles:
             for number in list(pending):
                 if time.monotonic() >= locked_until.get(number, 0.0) and tasks.is_ready(number):
-                    run = tasks.runs[number]
-                    folder = os.path.abspath(tasks.folder_of(run))
-                    handles[launcher.submit(functools.partial(run.complete, folder), os.path.join(folder, LOG))] = number
+                    folder = os.path.abspath(tasks.folder_of(tasks.runs[number]))
+                    function = functools.partial(tasks.runs[number].complete, folder)
+                    handles[launcher.submit(function, os.path.join(folder, LOG))] = number
                     pending.remove(number)
             pending = [number for number in pending if number not in tasks.failures]
             for handle in launcher.ended([*handles], _POLL_SECONDS) if handles else []:
@@ -162,17 +169,16 @@ def _complete_by(launcher, tasks, pending, show):
                 else:
                     tasks.announce(number)
                     tasks.end(number, outcome.evaluation)
-                print(f"  {len(tasks.evaluations)} of {len(tasks.runs)} complete, {len(handles)} submitted", flush=True)
+                tasks.log(f"  {len(tasks.evaluations)} of {len(tasks.runs)} complete, {len(handles)} submitted")
             if handles and time.monotonic() - reported_at > _STATUS_SECONDS:
-                for number in handles.values():
-                    run = tasks.runs[number]
+                for run in (tasks.runs[number] for number in handles.values()):
                     line = last_line(os.path.join(tasks.folder_of(run), LOG))
-                    print(f"  {run.row}, seed {run.seed}: {line or 'not begun'}", flush=True)
+                    tasks.log(f"  {run.row}, seed {run.seed}: {line or 'not begun'}")
                 if len(tasks.evaluations) > shown:
                     try:
                         show(tasks.complete())
                     except (ValueError, OSError) as error:  # the tasks go on, and the last report shows it again
-                        print(f"  No report: {message_of(error)}", flush=True)
+                        tasks.log(f"  No report: {message_of(error)}")
                 shown, reported_at = len(tasks.evaluations), time.monotonic()
             if pending and not handles:
                 time.sleep(_POLL_SECONDS)
@@ -182,14 +188,13 @@ def _complete_by(launcher, tasks, pending, show):
 
 
 def _outcome(launcher, handle):
-    """Returns the outcome of a task; a note compares its number of threads with that of this process."""
     outcome, own = launcher.outcome(handle), environment.thread_count()
     if outcome.threads not in (0, own):
         print_note(f"tasks have {outcome.threads} threads, this command {own}, so that results can differ in rounding")
     return outcome
 
 
-def share(launcher: Launcher, function: Callable[[], None], folder: str) -> None:
+def share(launcher: Launcher, function: Callable[[], None], folder: str, log: Callable[[str], object] = print_line) -> None:
     """Calls a function in several tasks, which share its work by locks, and waits until one is done; their output is in `folder`.
 
     Raises ValueError if the number of tasks is unknown, or all failed.
@@ -197,41 +202,21 @@ def share(launcher: Launcher, function: Callable[[], None], folder: str) -> None
     if launcher.tasks < 1:
         raise ValueError("Expected --launcher_options=tasks=N, the number of jobs that share the sets of an evaluation. Received: none")
     logs = [os.path.join(os.path.abspath(folder), f"task_{number}.log") for number in range(launcher.tasks)]
-    handles = {launcher.submit(function, log): log for log in logs}
-    print(f"  {len(handles)} tasks, output: {os.path.join(folder, 'task_*.log')}", flush=True)
+    handles = {launcher.submit(function, path): path for path in logs}
+    log(f"  {len(handles)} tasks, output: {os.path.join(folder, 'task_*.log')}")
     failures, reported_at = [], time.monotonic()
     try:
         while handles:
             for handle in launcher.ended([*handles], _POLL_SECONDS):
-                log, outcome = handles.pop(handle), _outcome(launcher, handle)
+                path, outcome = handles.pop(handle), _outcome(launcher, handle)
                 if not outcome.failure:
                     return
-                failures.append(f"{outcome.failure} (output: {log})")
-                print(f"  FAILED: {failures[-1]}", flush=True)
+                failures.append(f"{outcome.failure} (output: {path})")
+                log(f"  FAILED: {failures[-1]}")
             if time.monotonic() - reported_at > _STATUS_SECONDS:
-                for log in handles.values():
-                    print(f"  {os.path.basename(log)}: {last_line(log) or 'not begun'}", flush=True)
+                for path in handles.values():
+                    log(f"  {os.path.basename(path)}: {last_line(path) or 'not begun'}")
                 reported_at = time.monotonic()
     finally:
         launcher.cancel([*handles])
     raise RunFailed("\n".join(["All tasks failed.", *failures]))
-
-
-def _predecessor(run, runs):
-    """The number of the run from which a run starts: its `init_from_row`, with the same seed."""
-    name = run.config.train.init_from_row
-    for number, other in enumerate(runs):
-        if (other.row, other.seed) == (name, run.seed) and other is not run:
-            return number
-    raise unknown("row to start from", name, sorted({other.row for other in runs} - {run.row}))
-
-
-def _depth(number, predecessors):
-    """The number of runs that must be completed before a run. Raises ValueError for a cycle."""
-    seen = []
-    while number in predecessors:
-        seen.append(number)
-        number = predecessors[number]
-        if number in seen:
-            raise ValueError("Expected init_from_row flags without a cycle. Received rows that start from each other in a cycle")
-    return len(seen)

@@ -6,6 +6,7 @@ of the mean, the metric of each suite.
 
 import glob
 import os
+import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -18,10 +19,11 @@ from tf_robust.report.tables import PerImage
 from tf_robust.runs.run import Run
 from tf_robust.utils.errors import RunFailed, message_of, unknown
 from tf_robust.utils.files import read_json, write_json
+from tf_robust.utils.progress import print_line
 
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 _PAIR = {"type": "array", "prefixItems": [{"type": "number"}, {"type": ["number", "null"]}], "minItems": 2, "maxItems": 2}
-_SCHEMA = {
+_SCHEMA: dict[str, typing.Any] = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
@@ -38,26 +40,21 @@ _SCHEMA = {
 
 
 def table_of(folder: str, home: str) -> tuple[str, list[str], dict]:
-    """Returns path, row names and description of a table.
+    """Returns path, row names and description of a table, whose folder is an existing path or one relative to `home`, with `flags/`.
 
-    Args:
-        folder: of the flagfiles, an existing path or one relative to `home`.
-        home: folder with `flags/`.
-
-    Returns:
-        The path; the row names, in the order of `suite.json`; and a dictionary with "title", "name", "rows" and the optional fields of
-        `suite.json`: "baseline", "paper", "notes", "shown_as": {row: name in tables, for several rows that are one method with other
-        label fractions}, "panels": {title: [rows whose attack curves share a panel]}, and "suites": {suite in the same folder over
-        which this table, which has no flagfiles, averages: {metric of the mean: metric of that suite}}.
-
-    Raises:
-        FileNotFoundError: there are no flagfiles.
-        ValueError: `suite.json` is invalid.
+    The row names are in the order of `suite.json`; the description has "title", "name", "rows" and the optional fields of `suite.json`:
+    "baseline", "paper", "notes", "shown_as": {row: name in tables, for several rows that are one method with other label fractions},
+    "panels": {title: [rows whose attack curves share a panel]}, and "suites": {suite in the same folder over which this table, which has no
+    flagfiles, averages: {metric of the mean: metric of that suite}}. Raises FileNotFoundError without flagfiles, and ValueError if
+    `suite.json` is invalid.
     """
     path = folder.rstrip("/") if os.path.isdir(folder) else os.path.join(home, folder.rstrip("/"))
     rows = sorted(os.path.basename(file).removesuffix(".flags") for file in glob.glob(os.path.join(path, "*.flags")))
-    suite_file = os.path.join(path, "suite.json")
-    description = _read_description(suite_file) if folder and os.path.exists(suite_file) else {}
+    suite_file, description = os.path.join(path, "suite.json"), {}
+    if folder and os.path.exists(suite_file):
+        if unknown_keys := read_json(suite_file, advice="Try: docs/run.md lists its keys").keys() - _SCHEMA["properties"].keys():
+            raise unknown(f"key in {suite_file}", min(unknown_keys), _SCHEMA["properties"])
+        description = read_json(suite_file, _SCHEMA, advice="Try: docs/run.md describes the values of its keys")
     if not folder or not (rows or "suites" in description):
         raise FileNotFoundError(f"Expected --suite to name a folder of .flags files. Received: {folder!r}")
     name = os.path.relpath(path, os.path.join(home, "flags")).replace(os.sep, "_").lstrip("._")
@@ -71,14 +68,6 @@ def table_of(folder: str, home: str) -> tuple[str, list[str], dict]:
     if "baseline" in table and table["baseline"] not in names:
         raise unknown(f'"baseline" in {suite_file}', table["baseline"], names)
     return path, [*table["rows"], *(row for row in rows if row not in table["rows"])], table
-
-
-def _read_description(path):
-    """The content of a `suite.json`."""
-    content = read_json(path, advice="Try: docs/run.md lists its keys")
-    if names := content.keys() - _SCHEMA["properties"].keys():
-        raise unknown(f"key in {path}", min(names), _SCHEMA["properties"])
-    return read_json(path, _SCHEMA, advice="Try: docs/run.md describes the values of its keys")
 
 
 def check_images_match(runs: Sequence[Run]) -> None:
@@ -100,21 +89,25 @@ def check_images_match(runs: Sequence[Run]) -> None:
                 )
 
 
-def evaluate_models(models: Mapping[str, Callable[[], EvaluatedModel]], workdir: str) -> tuple[list[dict], list[str]]:
-    """Evaluates the models of a suite, {row: function that returns its model}, each in a folder of the workdir, and continues after models
-    that are missing or unsuitable. Returns the evaluations, and messages about the rows that failed; raises RunFailed if all did."""
+def evaluate_models(
+    models: Mapping[str, Callable[[], EvaluatedModel]], workdir: str, log: Callable[[str], object] = print_line
+) -> tuple[list[dict], list[str]]:
+    """Evaluates the models of a suite, {row: function that returns its model}, each in a folder of the workdir; continues after failures.
+
+    Returns the evaluations, and messages about the rows that failed; raises RunFailed if all did.
+    """
     evaluations: list[dict] = []
     failures: list[str] = []
     for row, load in models.items():
         folder = os.path.join(workdir, row)
         try:
             model = load()
-            print(f"{row}: {folder}", flush=True)
+            log(f"{row}: {folder}")
             evaluations.append({**model.evaluate(folder).content, "measured_in": folder})
             write_json(os.path.join(folder, "evaluation.json"), evaluations[-1])
         except (ValueError, OSError, tf.errors.OpError) as error:
             failures.append(f"{row} failed: {message_of(error)}")
-            print(f"  FAILED: {message_of(error)}", flush=True)
+            log(f"  FAILED: {message_of(error)}")
     if not evaluations:
         raise RunFailed("\n".join(["All rows failed.", *failures]))
     return evaluations, failures
@@ -144,19 +137,20 @@ class SuiteMeans:
             self.data[name] = read_data(f"{os.path.join(path, self._rows[name][0])}.flags")
 
     def divide(self, evaluations: Iterable[dict]) -> dict[str, list[dict]]:
-        """Returns {suite: its evaluations, in the order of its rows}; raises ValueError if the data of one belong to no suite.
+        """Returns {suite whose flagfiles have their data: its evaluations, in the order of its rows}; raises ValueError for other data."""
 
-        An evaluation belongs to the suite whose flagfiles have its data; of folders the last part of the path is compared.
-        """
-        names = {_last(data): name for name, data in self.data.items()}
+        def last(data):  # of folders the last part of the path is compared
+            return os.path.basename(data.removeprefix("folder:").rstrip("/")) if data.startswith("folder:") else data
+
+        names = {last(data): name for name, data in self.data.items()}
         divided: dict[str, list[dict]] = {}
         for one in evaluations:
-            if _last(one["data"]) not in names:
+            if last(one["data"]) not in names:
                 raise ValueError(
                     f"Expected runs on the data of these suites: {', '.join(self.data.values())}. Received: {one['data']} "
                     f"in {one['saved_model']}"
                 )
-            divided.setdefault(names[_last(one["data"])], []).append(one)
+            divided.setdefault(names[last(one["data"])], []).append(one)
         for name, members in divided.items():
             sort_by_rows(members, self._rows[name])
         return {name: divided[name] for name in self.suites if name in divided}
@@ -164,7 +158,7 @@ class SuiteMeans:
     def means(self, divided: Divided) -> tuple[list[dict], list[str]]:
         """Returns the means over the suites, for every row and seed with an evaluation in all suites of `divided`, and notes about others.
 
-        They are evaluations, each with "parts": {suite: evaluation}. Raises ValueError if no row has evaluations in all of them.
+        Each is an evaluation with "parts": {suite: evaluation}. Raises ValueError if there is none.
         """
         cells: dict[tuple[str, int], dict[str, dict]] = {}
         evaluations, notes = [], []
@@ -176,16 +170,12 @@ class SuiteMeans:
                 missing = ", ".join(name for name in divided if name not in parts)
                 notes.append(f"{row}, seed {seed}, is excluded: it was not measured in {missing}.")
                 continue
-            rows = [mean for metric in self._metrics() if (mean := self._mean(metric, parts))]
             first = next(iter(parts.values()))
             evaluations.append(
                 {
                     **{key: first[key] for key in ("method", "model", "split", "commit", "versions", "date") if key in first},
-                    "row": row,
-                    "seed": seed,
-                    "data": f"mean over {len(parts)} data sets",
-                    "rows": rows,
-                    "parts": parts,
+                    **{"row": row, "seed": seed, "data": f"mean over {len(parts)} data sets", "parts": parts},
+                    "rows": [mean for metric in self._metrics() if (mean := self._mean(metric, parts))],
                     "training": {"seconds": sum(one.get("training", {}).get("seconds", 0) for one in parts.values())},
                 }
             )
@@ -234,6 +224,23 @@ class SuiteMeans:
 
         return read
 
+    def write(self, folder: str, divided: Divided, command: str) -> tuple[report.Table, list[str]]:
+        """Writes the report of the means; returns its table, and notes on what is missing. Arguments as in `means`."""
+        mean_evaluations, notes = self.means(divided)
+        baseline = self.table.get("baseline")
+        table = report.write(
+            folder,
+            mean_evaluations,
+            title=self.table["title"],
+            command=command,
+            paper=self.paper(divided),
+            commit=", ".join(dict.fromkeys(one["commit"] for members in divided.values() for one in members)),
+            baseline=baseline if any(one["row"] == baseline for one in mean_evaluations) else None,
+            notes=[*self.table.get("notes", ()), *notes],
+            per_image=self.per_image(evaluation.PerImage(comparison.records_in)),
+        )
+        return table, notes
+
     def _metrics(self):
         return list(dict.fromkeys(metric for metrics in self.table["suites"].values() for metric in metrics))
 
@@ -244,50 +251,12 @@ class SuiteMeans:
 
     def _mean(self, metric, parts):
         """A row of the mean's evaluation, None if a suite lacks the metric. The images of the suites are independent."""
-        rows = []
-        for name, part in parts.items():
-            own = self._metric(name, metric, part)
-            rows += [row for row in part["rows"] if row["metric"] == own]
+        names = {name: self._metric(name, metric, part) for name, part in parts.items()}
+        rows = [row for name, part in parts.items() for row in part["rows"] if row["metric"] == names[name]]
         if len(rows) < len(parts):
             return None
-        value, half = float(np.mean([row["value"] for row in rows])), None
+        value, low, high = float(np.mean([row["value"] for row in rows])), None, None
         if all(row["low"] is not None and row["high"] is not None for row in rows):
             half = float(np.sqrt(sum(((row["high"] - row["low"]) / 2) ** 2 for row in rows)) / len(rows))
-        return {
-            "metric": metric,
-            "value": value,
-            "count": sum(row["count"] for row in rows),
-            "low": None if half is None else value - half,
-            "high": None if half is None else value + half,
-        }
-
-
-def _last(data):
-    return os.path.basename(data.removeprefix("folder:").rstrip("/")) if data.startswith("folder:") else data
-
-
-def write_means(folder: str, means: SuiteMeans, evaluations: Sequence[dict], command: str) -> None:
-    """Writes a report for each suite, in subfolders, and the report of the means over them, and prints the tables."""
-    divided = means.divide(evaluations)
-    for name, members in divided.items():
-        print(f"\n{name}")
-        suite = means.suites[name]
-        comparison.print_table(
-            comparison.write_report(os.path.join(folder, name), members, title=suite["title"], command=command, suite=suite), members
-        )
-    mean_evaluations, notes = means.means(divided)
-    baseline = means.table.get("baseline")
-    table = report.write(
-        folder,
-        mean_evaluations,
-        title=means.table["title"],
-        command=command,
-        paper=means.paper(divided),
-        commit=", ".join(dict.fromkeys(one["commit"] for members in divided.values() for one in members)),
-        baseline=baseline if any(one["row"] == baseline for one in mean_evaluations) else None,
-        notes=[*means.table.get("notes", ()), *notes],
-        per_image=means.per_image(evaluation.PerImage(comparison.records_in)),
-    )
-    print("\n".join([means.table["title"], "", report.to_text(table), *notes, ""]))
-    print(f"Report:  {os.path.join(folder, 'report.html')}  (also report.md, results.json, and a folder for each suite)")
-    comparison.print_summary(table)
+            low, high = value - half, value + half
+        return {"metric": metric, "value": value, "count": sum(row["count"] for row in rows), "low": low, "high": high}

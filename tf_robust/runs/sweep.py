@@ -49,15 +49,10 @@ Axis = tuple[str, ...] | Range
 
 
 def axes_of(text: str, defaults: Mapping[str, object]) -> dict[str, Axis]:
-    """Returns what a sweep varies: {flag: its values, or the range of its values}.
+    """Returns {flag: its values, or the range of its values} of 'NAME=VALUE,VALUE;NAME=LOW..HIGH;NAME=log:LOW..HIGH;...'.
 
-    Args:
-        text: 'NAME=VALUE,VALUE;NAME=LOW..HIGH;NAME=log:LOW..HIGH;...'.
-        defaults: {flag: default} of all flags.
-
-    Raises:
-        ValueError: unknown flag, a flag of several values, a value or name twice, a range of a flag that is no number, nothing to vary, or
-            a flag on which the validation images or their metrics depend.
+    `defaults`: {flag: default} of all flags. Raises ValueError for invalid axes, and for flags on which the validation images or their
+    metrics depend.
     """
     axes: dict[str, Axis] = {}
     for part in filter(None, text.split(";")):
@@ -66,10 +61,10 @@ def axes_of(text: str, defaults: Mapping[str, object]) -> dict[str, Axis]:
             raise unknown("flag to sweep", name, defaults)
         if isinstance(defaults[name], (tuple, list)):
             raise ValueError(f"Expected flags of one value in --sweep, as commas separate the values of a grid. Received: {name}")
-        axis = _range(part, values, defaults[name]) if ".." in values else tuple(value.strip() for value in values.split(","))
-        if not separator or name in axes or (isinstance(axis, tuple) and (not all(axis) or len(set(axis)) < len(axis))):
+        points = () if ".." in values else tuple(value.strip() for value in values.split(","))
+        if not separator or name in axes or not all(points) or len(set(points)) < len(points):
             raise ValueError(f"{_EXPECTED} Received: {part!r}")
-        axes[name] = axis
+        axes[name] = points or _range(part, values, defaults[name])
     if not axes:
         raise ValueError(f"{_EXPECTED} Received: {text!r}")
     if fixed := [name for name in axes if name in _FIXED]:
@@ -81,7 +76,6 @@ def axes_of(text: str, defaults: Mapping[str, object]) -> dict[str, Axis]:
 
 
 def _range(part, values, default):
-    """The range of a part of a sweep."""
     low, _, high = values.removeprefix("log:").partition("..")
     log, integer = values.startswith("log:"), isinstance(default, int)
     if isinstance(default, bool) or not isinstance(default, (int, float)):
@@ -125,7 +119,6 @@ class Sweep:
     workdir: str
 
     def folder_of(self, run: Run) -> str:
-        """Returns the workdir of a run."""
         return os.path.join(self.workdir, run.row, f"seed_{run.seed}")
 
     def runs(self, sampled: bool) -> list[Run]:
@@ -156,42 +149,33 @@ class Sweep:
 
 
 def best(evaluations: Iterable[Mapping], metrics: Sequence[str] = ()) -> tuple[list[str], str]:
-    """Returns the rows with the best means over seeds, and a message about the choice.
+    """Returns the rows with the best means over seeds, and a message about the choice; raises ValueError if an evaluation lacks a metric.
 
-    Args:
-        evaluations: as in `evaluation.json`.
-        metrics: by which rows are compared; empty: the first of the first evaluation. With one the best row is chosen, the first of equals,
-            which the message names; with several all rows that no other surpasses in every metric. Rows with fewer seeds than others, whose
-            runs failed, are not chosen.
-
-    Raises:
-        ValueError: an evaluation does not have a metric.
+    With one metric (none: the first of the first evaluation) the best row is chosen, the first of equals, which the message names; with
+    several all rows that no other surpasses in every metric. Rows with fewer seeds than others, whose runs failed, are not chosen.
     """
     measured = [(evaluation["row"], {row["metric"]: row["value"] for row in evaluation["rows"]}) for evaluation in evaluations]
     metrics = metrics or (next(iter(measured[0][1])),)
-    for name in metrics:
-        if not all(name in values for _, values in measured):
-            raise unknown("metric to choose by", name, measured[0][1])
     by_row: dict[str, list[list[float]]] = {}
     for row, values in measured:
+        for name in metrics:
+            if name not in values:
+                raise unknown("metric to choose by", name, values)
         by_row.setdefault(row, []).append([values[name] for name in metrics])
+    seeds = max(map(len, by_row.values()))
+    means = {row: np.mean(of_seeds, axis=0) for row, of_seeds in by_row.items() if len(of_seeds) == seeds}
     signs = [-1 if parse_metric(name).lower_is_better else 1 for name in metrics]
-    most = max(map(len, by_row.values()))
-    incomplete = [row for row, of_seeds in by_row.items() if len(of_seeds) < most]
-    means = {row: np.mean(of_seeds, axis=0) for row, of_seeds in by_row.items() if row not in incomplete}
-    front = _front({row: signs * mean for row, mean in means.items()})
+    signed = {row: signs * mean for row, mean in means.items()}
+    front = [  # no other is at least as good in all metrics and better in one
+        row for row, own in signed.items() if not any((other >= own).all() and (other > own).any() for other in signed.values())
+    ]
     chosen = front if len(metrics) > 1 else front[:1]
-    level = f" Level with it: {', '.join(front[1:])}; the first is chosen." if len(front) > len(chosen) else ""
-    seeds = f", means over {most} seeds" if most > 1 else ""
-    missing = f" Not considered, as runs failed: {', '.join(incomplete)}." if incomplete else ""
     listed = "; ".join(f"{row} ({', '.join(f'{mean:.4f}' for mean in means[row])})" for row in chosen)
+    level = f" Level with it: {', '.join(front[1:])}; the first is chosen." if len(front) > len(chosen) else ""
+    failed = [row for row in by_row if row not in means]
+    missing = f" Not considered, as runs failed: {', '.join(failed)}." if failed else ""
+    several = f", means over {seeds} seeds" if seeds > 1 else ""
     return chosen, (
-        f"Chosen of {len(means)} by {', '.join(metrics)} on validation images{seeds}: {listed}.{level} "
-        f"{'Their validation results are' if len(chosen) > 1 else 'Its validation result is'} optimistic, as the best of several; the test "
-        f"set was not used for the choice.{missing}"
+        f"Chosen of {len(means)} by {', '.join(metrics)} on validation images{several}: {listed}.{level} Its validation result is "
+        f"optimistic, as the best of several; the test set was not used for the choice.{missing}"
     )
-
-
-def _front(values: Mapping[str, np.ndarray]) -> list[str]:
-    """Returns the names that no other surpasses: at least as large in all values and larger in one."""
-    return [name for name, own in values.items() if not any((other >= own).all() and (other > own).any() for other in values.values())]

@@ -6,7 +6,6 @@ It has `flags.txt`, `environment.json`, `checkpoints/`, `history.json`, `tensorb
 
 import collections
 import contextlib
-import dataclasses
 import logging
 import os
 import re
@@ -23,16 +22,23 @@ from tf_robust.utils.locks import held
 
 @contextlib.contextmanager
 def claim(folder: str, flags: Mapping[str, str], defaults: Mapping[str, str] | None = None, free: Collection[str] = ()) -> Iterator[None]:
-    """Holds a folder, created if missing, for one run with given flags, {name: text}.
+    """Holds a folder, created if missing, for one run with given flags, {name: text}; the flags `free` may differ from its start.
 
-    `defaults` are those of flags that are not recorded; the flags `free` may differ. Raises ValueError with the differences if the run was
-    started with other flags, and WorkdirLocked if another process holds the folder.
+    `defaults`: those of flags that are not recorded. Raises ValueError for other flags, and WorkdirLocked if another process holds it.
     """
     _check_flags(folder, flags, defaults or {}, free)  # rather than after waiting for another process
     with held(folder):
         # not recursively: subfolders may be workdirs of other runs
         clear_unfinished(folder, *(os.path.join(folder, name) for name in ("checkpoints", "saved_model", "figures")))
-        _bind(folder, flags, defaults or {}, free)
+        versions, path = environment.describe(), os.path.join(folder, "environment.json")
+        if not _check_flags(folder, flags, defaults or {}, free):
+            write_json(path, versions)
+            write_flags(folder, flags)
+        recorded = read_json(path) if os.path.exists(path) else versions
+        for key, version in versions.items():
+            if recorded.get(key) != version:
+                message = "%s was started with %s = %s, now it is %s: a resumed run will not be bit-identical."
+                logging.warning(message, folder, key, recorded.get(key), version)
         try:
             yield
         except BaseException:
@@ -42,6 +48,20 @@ def claim(folder: str, flags: Mapping[str, str], defaults: Mapping[str, str] | N
                     with contextlib.suppress(FileNotFoundError):
                         os.remove(os.path.join(folder, name))
             raise
+
+
+def _check_flags(folder, flags, defaults, free):
+    """Whether a run was started in a folder; raises ValueError if its flags were others."""
+    path = os.path.join(folder, "flags.txt")
+    if not os.path.exists(path):
+        return False
+    before = recorded_flags(path)
+    old, new = {**defaults, **before}, {**defaults, **flags}
+    names = sorted(name for name in {*before, *flags} - {*free} if old.get(name) != new.get(name))
+    if names:
+        differing = "\n".join(f"  --{name}: {old.get(name)} then, {new.get(name)} now" for name in names)
+        raise ValueError(f"{folder} was started with other flags:\n{differing}\nTry: the same flags to resume, or another --workdir.")
+    return True
 
 
 def write_flags(folder: str, flags: Mapping[str, str]) -> None:
@@ -56,14 +76,12 @@ def bind_inputs(folder: str, inputs: Mapping[str, str]) -> None:
     checkpoints of a training with other inputs."""
     path = os.path.join(folder, "inputs.json")
     if checkpoints.existing(folder):
-        before = read_json(path) if os.path.exists(path) else {}
-        differing = [
-            f"  {name}: {before[name]} then, {inputs[name]} now" for name in inputs if before.get(name, inputs[name]) != inputs[name]
-        ]
+        before = {**inputs, **(read_json(path) if os.path.exists(path) else {})}
+        differing = "\n".join(f"  {name}: {before[name]} then, {now} now" for name, now in inputs.items() if before[name] != now)
         if differing:
             raise ValueError(
-                "\n".join([f"The training of {os.path.dirname(folder)} was started with other data, weights or code:", *differing])
-                + f"\nTry: those of its start to resume, or another --workdir; or delete {folder} to start again."
+                f"The training of {os.path.dirname(folder)} was started with other data, weights or code:\n{differing}\n"
+                f"Try: those of its start to resume, or another --workdir; or delete {folder} to start again."
             )
     write_json(path, {**inputs})
 
@@ -79,39 +97,6 @@ def recorded_flags(path: str) -> dict[str, str]:
         ) from error
     plugins.load(flags.pop("plugin", "").split(","))
     return flags
-
-
-def _bind(folder, flags, defaults, free):
-    """Checks the flags and versions of an earlier start, or writes those of the first."""
-    versions = environment.describe()
-    if not _check_flags(folder, flags, defaults, free):
-        write_json(os.path.join(folder, "environment.json"), versions)
-        return write_flags(folder, flags)
-    environment_file = os.path.join(folder, "environment.json")
-    recorded = read_json(environment_file) if os.path.exists(environment_file) else versions
-    for key, version in versions.items():
-        if recorded.get(key) != version:
-            message = "%s was started with %s = %s, now it is %s: a resumed run will not be bit-identical."
-            logging.warning(message, folder, key, recorded.get(key), version)
-
-
-def _check_flags(folder, flags, defaults, free):
-    """Whether a run was started in a folder; raises ValueError if its flags were others."""
-    path = os.path.join(folder, "flags.txt")
-    if not os.path.exists(path):
-        return False
-    before = recorded_flags(path)
-    old, new = ({**defaults, **texts} for texts in (before, flags))
-    differing = [
-        f"  --{name}: {old.get(name)} then, {new.get(name)} now"
-        for name in sorted({*before, *flags} - {*free})
-        if old.get(name) != new.get(name)
-    ]
-    if differing:
-        raise ValueError(
-            f"{folder} was started with other flags:\n" + "\n".join(differing) + "\nTry: the same flags to resume, or another --workdir."
-        )
-    return True
 
 
 def folder_name(data: str) -> str:
@@ -139,17 +124,27 @@ def with_distinct_rows(evaluations: Sequence[dict]) -> list[dict]:
     adapted = ["adaptation" in one.get("card", {}) for one in evaluations]
     if not all(adapted):
         evaluations = [{**one, "row": one["row"] + ADAPTED} if own else one for own, one in zip(adapted, evaluations)]
-    groups: dict[tuple, list[dict]] = {}
+    groups: dict[str, dict[tuple, list[dict]]] = {}  # {row: {data and split: evaluations}}
     for one in evaluations:
-        groups.setdefault((one["row"], one["data"], one["split"]), []).append(one)
-    colliding = {row for (row, *_), members in groups.items() if not _are_seeds(members)}
-    named = []
+        groups.setdefault(one["row"], {}).setdefault((one["data"], one["split"]), []).append(one)
+    paths = {
+        row: [{_parts(one["saved_model"]) for one in members} for members in by_data.values()]
+        for row, by_data in groups.items()
+        if not all(map(_are_seeds, by_data.values()))
+    }
+    evaluations = [
+        {**one, "row": _shortest_end(_parts(one["saved_model"]), paths[one["row"]])} if one["row"] in paths else one for one in evaluations
+    ]
+    counts = collections.Counter((one["row"], row["metric"]) for one in evaluations for row in one["rows"])
+    folders, seeds = collections.defaultdict(set), collections.defaultdict(set)
     for one in evaluations:
-        if one["row"] in colliding:
-            paths = [{_parts(member["saved_model"]) for member in of_row} for (row, *_), of_row in groups.items() if row == one["row"]]
-            one = {**one, "row": _shortest_end(_parts(one["saved_model"]), paths)}
-        named.append(one)
-    return _named_by_folder(named)
+        folders[one["row"]].add(_folder(one))
+        seeds[one["row"]].add(one["seed"])
+    repeated = {row for (row, _), count in counts.items() if count > 1 and len(seeds[row]) == 1}
+    return [
+        {**one, "row": f"{row} ({_shortest_end(_folder(one), [folders[row]])})"} if (row := one["row"]) in repeated else one
+        for one in evaluations
+    ]
 
 
 def _are_seeds(evaluations):
@@ -160,34 +155,17 @@ def _are_seeds(evaluations):
     if len({seed for seed, _ in models}) < len(models):
         return False
     settings = [_training_settings(one) for one in evaluations]
-    common = set.intersection(*(set(flags) for flags in settings))
-    return bool(common) and len({tuple(flags[name] for name in sorted(common)) for flags in settings}) == 1
+    common = set.intersection(*map(set, settings))
+    return bool(common) and all(one[name] == settings[0][name] for one in settings for name in common)
 
 
 def _training_settings(evaluation):
     """{flag: value} of the training of an evaluated model, without seeds; {} for models from elsewhere."""
-    folders = evaluation.get("measured_in", ""), os.path.dirname(evaluation["saved_model"])
-    path = next((path for folder in folders if os.path.exists(path := os.path.join(folder, "flags.txt"))), None)
-    if path is None:
-        return {}
-    measuring = {field.name for field in dataclasses.fields(EvalConfig)}
-    flags = recorded_flags(path)
-    return {name: re.sub(r"seed_\d+", "", value) for name, value in flags.items() if name not in {"seeds", *measuring}}
-
-
-def _named_by_folder(evaluations):
-    """The same, with the names of their folders where a row was evaluated several times, with one seed."""
-    measured = collections.Counter((one["row"], row["metric"]) for one in evaluations for row in one["rows"])
-    repeated = {
-        row for (row, _), count in measured.items() if count > 1 and len({one["seed"] for one in evaluations if one["row"] == row}) == 1
-    }
-    folders = {row: {_folder(one) for one in evaluations if one["row"] == row} for row in repeated}
-    named = []
-    for one in evaluations:
-        if (row := one["row"]) in repeated:
-            one = {**one, "row": f"{row} ({_shortest_end(_folder(one), [folders[row]])})"}
-        named.append(one)
-    return named
+    for folder in (evaluation.get("measured_in", ""), os.path.dirname(evaluation["saved_model"])):
+        if os.path.exists(path := os.path.join(folder, "flags.txt")):
+            excluded = {"seeds", *vars(EvalConfig())}
+            return {name: re.sub(r"seed_\d+", "", value) for name, value in recorded_flags(path).items() if name not in excluded}
+    return {}
 
 
 def _folder(evaluation):
@@ -195,7 +173,7 @@ def _folder(evaluation):
 
 
 def _shortest_end(path, groups):
-    """The last parts of a path, as many as tell the paths of each group apart."""
+    """The last parts of a path, as many as distinguish the paths of each group."""
     count = 1
     while any(len({other[-count:] for other in paths}) < len(paths) for paths in groups):
         count += 1

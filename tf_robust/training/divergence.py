@@ -16,7 +16,7 @@ class TrainingDiverged(RuntimeError):
 
 
 @contextlib.contextmanager
-def named(method: Method, kept: str) -> Iterator[None]:
+def named(method: Method, kept: str = "earlier checkpoints are kept") -> Iterator[None]:
     """Context in which the checks of a method's steps raise `TrainingDiverged`; other errors are raised as they are.
 
     Args:

@@ -163,7 +163,8 @@ def fit(
             while step < (epoch + 1) * steps:
                 count = min(steps_per_execution, (epoch + 1) * steps - step, (stop_after or step + 10**9) - step)
                 callback_list.on_train_batch_begin(step - epoch * steps)
-                checked_run(run_steps, iterator, count, method)
+                with divergence.named(method):
+                    run_steps(iterator, tf.constant(count))
                 step += count
                 callback_list.on_train_batch_end(step - epoch * steps - 1, _values(method))
                 if stop_requested.is_set() or step == stop_after:
@@ -202,39 +203,23 @@ def _check_devices(method, strategy, selection):
 def steps_function(method: Method, average: WeightAverage | None = None) -> Callable[[Iterator, tf.Tensor], None]:
     """Returns a compiled graph that trains for a number of steps: (iterator over `Batch`es, int32 count) -> None.
 
+    Call it in a context of `divergence.named`.
+
     Args:
         method: the method that is trained.
         average: updated after each step; None: none.
     """
-
-    @tf.autograph.experimental.do_not_convert
-    def train_step(batch):
-        method.train_step(batch)
-        if average:
-            average.update()
+    train_step = tf.autograph.experimental.do_not_convert(method.train_step)
+    update = average and tf.autograph.experimental.do_not_convert(average.update)
 
     @tf.function(reduce_retracing=True)
     def run_steps(iterator, count):
         for _ in tf.range(count):
             method.distribute_strategy.run(train_step, (next(iterator),))
+            if update:
+                method.distribute_strategy.run(update)
 
     return run_steps
-
-
-def checked_run(run_steps: Callable[[Iterator, tf.Tensor], None], iterator: Iterator, count: int, method: Method) -> None:
-    """Runs a graph of `steps_function`.
-
-    Args:
-        run_steps: the graph.
-        iterator: over `Batch`es.
-        count: number of steps.
-        method: the method that is trained.
-
-    Raises:
-        TrainingDiverged: a loss term, the gradient or the logits under attack are not finite; the message names it and the step.
-    """
-    with divergence.named(method, "earlier checkpoints are kept"):
-        run_steps(iterator, tf.constant(count))
 
 
 def _values(method):

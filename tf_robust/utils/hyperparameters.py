@@ -85,6 +85,11 @@ def read(values: Mapping[str, typing.Any], *targets: Callable) -> list[typing.An
     for name in values:
         if name not in known:
             raise unknown("argument", name, known)
+    return instances(values, *targets)
+
+
+def instances(values: Mapping[str, typing.Any], *targets: Callable) -> list[typing.Any]:
+    """Returns an instance of each of some classes, with its arguments among {name: value or text}."""
     return [target(**arguments_of(target, values)) for target in targets]
 
 

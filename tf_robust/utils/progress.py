@@ -89,3 +89,8 @@ def duration(seconds: float) -> str:
 def print_note(text: str) -> None:
     """Prints a note, once per text."""
     print(f"  Note: {text}", flush=True)
+
+
+def print_line(text: str) -> None:
+    """Prints a line at once, also to a file or a pipe: the default of `log` arguments."""
+    print(text, flush=True)
