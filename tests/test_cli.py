@@ -13,6 +13,7 @@ from PIL import Image
 
 from tests.command_line import main
 from tests.conftest import ROOT
+from tests.small_runs import SMALL, draw_little, little_drawn, read, sample_images, trained  # noqa: F401
 from tf_robust import report
 from tf_robust.cli import command_line, commands
 from tf_robust.cli import main as cli
@@ -21,27 +22,6 @@ from tf_robust.runs import run, scheduler
 from tf_robust.runs import workdir as workdirs
 from tf_robust.training import loop
 from tf_robust.utils.locks import WorkdirLocked
-
-SMALL = ["--model=lenet", "--image_size=16", "--epochs=1", "--batch_size=8", "--evaluations=clean"]
-
-
-@pytest.fixture(scope="module")
-def sample_images(tmp_path_factory):
-    root = tmp_path_factory.mktemp("images")
-    for split in ("train", "test"):
-        for label, gray in (("dark", 40), ("light", 200)):
-            os.makedirs(root / split / label)
-            for i in range(12):
-                Image.fromarray(np.full((20, 18, 3), gray + i, np.uint8)).save(root / split / label / f"{i}.png")
-    return f"--data=folder:{root}"
-
-
-@pytest.fixture(scope="module")
-def trained(sample_images, tmp_path_factory):
-    """The workdir of a finished run, for tests that only read it."""
-    folder = str(tmp_path_factory.mktemp("trained") / "run")
-    main(sample_images, *SMALL, f"--workdir={folder}")
-    return folder
 
 
 @pytest.fixture
@@ -64,26 +44,7 @@ def copied(trained, tmp_path):
     return shutil.copytree(trained, tmp_path / "copied")
 
 
-def draw_little(monkeypatch):
-    monkeypatch.setattr(report.charts, "of_table", lambda *_: [])
-    monkeypatch.setattr(comparison, "training_charts", lambda *_: [])
-    monkeypatch.setattr(comparison, "data_figures", lambda *_: [])
-    monkeypatch.setattr(images, "draw_maps", lambda *_: None)
-
-
-@pytest.fixture(autouse=True)
-def little_drawn(request, monkeypatch):
-    """Charts and maps take most of so small a run's time: they are drawn for the two tests that look for them."""
-    if "drawn" not in request.keywords:
-        draw_little(monkeypatch)
-
-
 drawn = pytest.mark.drawn
-
-
-def read(path):
-    with open(path) as file:
-        return json.load(file)
 
 
 @drawn

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import ROOT
-from tests.test_cli import draw_little
+from tests.small_runs import draw_little
 from tf_robust import api, corruptions, methods
 from tf_robust.cli import command_line
 from tf_robust.cli import main as cli

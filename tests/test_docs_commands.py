@@ -2,7 +2,7 @@
 
 What is made tiny: the data sets, the epochs, the rows of a suite (the first one alone, on clean images), the corruptions
 (two of 19). The commands for several machines (devices.md, cluster.md) run in test_devices.py, data/test_service.py and
-experiments/test_launchers.py, those with a module of the user (extend.md) in test_plugins.py.
+integrations/test_launchers.py, those with a module of the user (extend.md) in test_plugins.py.
 """
 
 import glob
@@ -20,7 +20,7 @@ from PIL import Image
 
 from tests.command_line import main
 from tests.conftest import ROOT
-from tests.test_cli import little_drawn  # noqa: F401
+from tests.small_runs import little_drawn  # noqa: F401
 from tf_robust import corruptions
 from tf_robust.cli import command_line
 from tf_robust.cli import main as cli

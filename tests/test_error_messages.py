@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tests.command_line import main
 from tests.conftest import ROOT
-from tests.test_cli import draw_little
+from tests.small_runs import draw_little
 from tf_robust.cli import commands
 from tf_robust.cli import main as cli
 from tf_robust.evaluation import recording

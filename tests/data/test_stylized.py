@@ -7,7 +7,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from tests.data.test_folders import SIDE, examples, write
-from tests.experiments.test_run import run_of
+from tests.small_runs import run_of
 from tf_robust import data
 from tf_robust.data.folders import with_stylized
 from tf_robust.data.source import Source

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tests.command_line import main
 from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
-from tests.test_cli import read
+from tests.small_runs import read
 from tf_robust.saved_models import export, loading
 from tf_robust.saved_models.export import Deployable, export_calibrated
 from tf_robust.saved_models.formats import FORMATS, files

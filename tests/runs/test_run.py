@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.small_runs import run_of  # noqa: F401
 from tf_robust import evaluation, models
 from tf_robust.configs import DataConfig
 from tf_robust.configs.train import TrainConfig
@@ -22,14 +23,6 @@ from tf_robust.saved_models import export, loading
 from tf_robust.training import loop
 from tf_robust.utils import environment
 from tf_robust.utils.progress import print_note
-
-HYPERPARAMETERS = {"cross_entropy": {}, "fcl": {"k": 100, "weight": 0.5}}
-
-
-def run_of(method, **settings):
-    """LeNet on 64 digits in one batch: a step is an epoch, so that the history holds every step."""
-    train = TrainConfig(batch_size=64, epochs=4, method=method, **settings)
-    return Run(RunConfig(DataConfig(data="digits", train_examples=64), train, method=HYPERPARAMETERS[method]), row=method, seed=0)
 
 
 def test_mixed_precision_is_limited_to_its_run():

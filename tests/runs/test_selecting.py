@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.command_line import runs_of
-from tests.experiments.test_run import run_of
+from tests.small_runs import run_of
 from tf_robust import evaluation, models
 from tf_robust.configs.train import TrainConfig
 from tf_robust.evaluation.metric_table import find_metric

@@ -14,9 +14,9 @@ import types
 import pytest
 
 from tests.command_line import main
-from tests.experiments.conftest import COMMON
 from tests.launchers_agree import evaluations
 from tests.ray_cluster import Cluster, free_port, kill
+from tests.small_runs import COMMON, table  # noqa: F401
 from tf_robust.evaluation.recording import read_records
 from tf_robust.integrations import launchers
 from tf_robust.integrations.launchers import Outcome, call

@@ -13,9 +13,14 @@ import keras
 import pytest
 
 from tests.command_line import main, options_of
-from tests.experiments.conftest import COMMON, write_table
 from tests.ray_cluster import free_port
-from tests.test_cli import little_drawn  # noqa: F401
+from tests.small_runs import (
+    COMMON,
+    eagerly,  # noqa: F401
+    little_drawn,  # noqa: F401
+    table,  # noqa: F401
+    write_table,
+)
 from tf_robust.cli import command_line, commands
 from tf_robust.evaluation import model_evaluation, recording, scoring
 from tf_robust.integrations import storage

@@ -1,0 +1,98 @@
+"""Small runs of the command line, and their data and results, for tests."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from tests.command_line import main
+from tf_robust import report
+from tf_robust.configs import DataConfig
+from tf_robust.configs.train import TrainConfig
+from tf_robust.report import comparison, images
+from tf_robust.runs.config import RunConfig
+from tf_robust.runs.run import Run
+
+COMMON = [
+    "--data=digits",
+    "--train_examples=40",
+    "--model=mlp",
+    "--batch_size=20",
+    "--epochs=1",
+    "--evaluations=clean,noise",
+    "--subset=40",
+]
+
+
+@pytest.fixture(scope="module")
+def eagerly():
+    """Runs a few steps of training without graphs, which take longer to build. Exported models are graphs still."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+def write_table(folder):
+    """Writes the flagfiles of two rows into a new folder `table`. Returns its path."""
+    (folder / "table").mkdir()
+    for row, rate in (("low", 0.01), ("high", 0.1)):
+        (folder / "table" / f"{row}.flags").write_text("\n".join([*COMMON, f"--learning_rate={rate}"]) + "\n")
+    return str(folder / "table")
+
+
+@pytest.fixture
+def table(tmp_path):
+    return write_table(tmp_path)
+
+
+SMALL = ["--model=lenet", "--image_size=16", "--epochs=1", "--batch_size=8", "--evaluations=clean"]
+
+
+@pytest.fixture(scope="module")
+def sample_images(tmp_path_factory):
+    root = tmp_path_factory.mktemp("images")
+    for split in ("train", "test"):
+        for label, gray in (("dark", 40), ("light", 200)):
+            os.makedirs(root / split / label)
+            for i in range(12):
+                Image.fromarray(np.full((20, 18, 3), gray + i, np.uint8)).save(root / split / label / f"{i}.png")
+    return f"--data=folder:{root}"
+
+
+@pytest.fixture(scope="module")
+def trained(sample_images, tmp_path_factory):
+    """The workdir of a finished run, for tests that only read it."""
+    folder = str(tmp_path_factory.mktemp("trained") / "run")
+    main(sample_images, *SMALL, f"--workdir={folder}")
+    return folder
+
+
+def draw_little(monkeypatch):
+    monkeypatch.setattr(report.charts, "of_table", lambda *_: [])
+    monkeypatch.setattr(comparison, "training_charts", lambda *_: [])
+    monkeypatch.setattr(comparison, "data_figures", lambda *_: [])
+    monkeypatch.setattr(images, "draw_maps", lambda *_: None)
+
+
+@pytest.fixture(autouse=True)
+def little_drawn(request, monkeypatch):
+    """Charts and maps take most of so small a run's time: they are drawn for the two tests that look for them."""
+    if "drawn" not in request.keywords:
+        draw_little(monkeypatch)
+
+
+def read(path):
+    with open(path) as file:
+        return json.load(file)
+
+
+HYPERPARAMETERS = {"cross_entropy": {}, "fcl": {"k": 100, "weight": 0.5}}
+
+
+def run_of(method, **settings):
+    """LeNet on 64 digits in one batch: a step is an epoch, so that the history holds every step."""
+    train = TrainConfig(batch_size=64, epochs=4, method=method, **settings)
+    return Run(RunConfig(DataConfig(data="digits", train_examples=64), train, method=HYPERPARAMETERS[method]), row=method, seed=0)
