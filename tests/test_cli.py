@@ -247,7 +247,7 @@ def test_a_workdir_is_held_by_one_process_and_must_be_writable(tmp_path):
         ("--augmentations=crop_flop", "Did you mean 'crop_flip'"),
         ("--views=claen", "Did you mean 'clean'"),
         ("--views=clean,clean", "Expected one view for the method CrossEntropy"),
-        ("--batch_size=0", "Expected batch_size in 1.."),
+        ("--batch_size=0", "Expected batch_size >= 1. Received: 0"),
         ("--batch_size=100000", "Expected batch_size in 1.."),
         ("--data=folder:/nowhere", "Not found: /nowhere"),
         ("--epochs=0", "epochs"),

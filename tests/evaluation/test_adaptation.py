@@ -69,7 +69,7 @@ def test_accuracy_is_that_of_the_adapted_batches(labelled, model, order):
     assert result.values["adapted/clean"] == pytest.approx(np.concatenate(right).mean()) and "clean" not in result.values
     assert result.evaluation["card"]["adaptation"]["order"] == order
     (note,) = report.evaluation_notes([result.evaluation])
-    assert "batches of 20 to 21 images" in note and order in note
+    assert "batches of 20 to 21 test images" in note and order in note
 
 
 def test_the_report_of_an_adapted_model_has_the_charts_of_its_confidences(labelled, model, tmp_path):

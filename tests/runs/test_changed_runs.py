@@ -277,4 +277,4 @@ def test_a_report_without_its_baseline_and_one_of_validation_images_say_so(finis
     comparison.write_report(str(tmp_path), rows, title="t", command="c", suite={"baseline": "plain"})
     text = (tmp_path / "report.md").read_text()
     assert "The baseline plain is missing: it has no evaluation here." in text
-    assert "All values are those of validation images, on which settings are chosen, not of test images." in text
+    assert "All values are of validation images, on which settings are chosen, not of test images." in text

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.attacks.oracles import SHORT
+from tests.conftest import sweep
 from tests.rounding import tolerance
 from tf_robust import attacks, corruptions, methods, testing
 from tf_robust.corruptions import Corruption
@@ -23,7 +24,9 @@ DETERMINISTIC = (
 )
 
 
-@pytest.mark.parametrize("name", methods.METHODS)
+@pytest.mark.parametrize(
+    "name", sweep(methods.METHODS, quick=("cross_entropy", "fcl", "noisymix", "simclr", "adversarial", "finetune", "sam"))
+)
 def test_methods(name):
     options = {"fcl": {"k": 20}, "moco": {"queue": 30}}.get(name, {})
     testing.check_method(methods.METHODS[name], random=name not in DETERMINISTIC, **options)
@@ -35,7 +38,7 @@ def test_corruptions(name):
     testing.check_corruption(corruptions.CORRUPTIONS[name], increasing=name not in UNEVEN, **atol)
 
 
-@pytest.mark.parametrize("name", attacks.ATTACKS)
+@pytest.mark.parametrize("name", sweep(attacks.ATTACKS, quick=set(attacks.ATTACKS) - {"autoattack", "plb"}))
 def test_attacks(name):
     random = None if name == "autoattack" else name not in ("fgsm", "fab")  # AutoAttack's members have seeds of their own
     testing.check_attack(attacks.ATTACKS[name], random=random, **SHORT.get(name, {}))

@@ -106,6 +106,8 @@ class RecordSource(RecordFiles):
         def crop(image, position):
             return image_ops.random_crops(image, *self.image_shape[:2], example_seed(seed, epoch, position), windows)
 
+        if self.kept is not None:
+            raise ValueError(f"Expected all examples of {self.name} in an epoch. Received: a part, which is for evaluation")
         decode = self._decoder(crop if windows or self.varying_size else None)
         files, firsts = tf.constant(self.files), tf.constant(np.cumsum([0, *self.file_lengths[:-1]]), tf.int64)
         order = epoch_order(len(self.files), seed, epoch)
