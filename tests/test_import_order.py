@@ -19,6 +19,7 @@ ORDER = (
     "testing",
     "evaluation",
     "saved_models",
+    "conversion",
     "methods",
     "training",
     "attribution",

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 
 from tf_robust import attacks, data, evaluation, report
 from tf_robust.configs import DataConfig
+from tf_robust.conversion import converted
 from tf_robust.data.kinds import data_of
 from tf_robust.evaluation import EvalConfig, adversarial, model_evaluation
 from tf_robust.evaluation.evaluation_data import EvaluationData, is_same_data
@@ -37,11 +38,10 @@ from tf_robust.runs.config import run_config
 from tf_robust.runs.results import Comparison, Result, compare
 from tf_robust.runs.run import Run
 from tf_robust.runs.workdir import row_name
-from tf_robust.saved_models import formats, input_check, loading
+from tf_robust.saved_models import formats, input_check, loading, zoo
 from tf_robust.saved_models.formats.keras_files import compile_like
 from tf_robust.saved_models.interface import read_card
 from tf_robust.saved_models.loading import ModelInterface
-from tf_robust.saved_models.zoo import load
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import is_url
 from tf_robust.utils.hyperparameters import parameters, read
@@ -312,6 +312,40 @@ def frame(*results: Result) -> pandas.DataFrame:
         *results: runs to compare.
     """
     return report.to_frame([result.evaluation for result in results])
+
+
+def load(
+    model: str | os.PathLike | typing.Any, *, trainable: bool = False, image_size: tuple[int, int] | None = None
+) -> keras.Model | loading.Classifier:
+    """Loads a model: one to evaluate, or a Keras model to train, also from ONNX and PyTorch.
+
+    Args:
+        model: name of a pretrained model (`saved_models.zoo.names()`), or path of a model of any format; with `trainable` also a
+            `torch.nn.Module`.
+        trainable: whether a file of ONNX (`.onnx`) or, with the extra `torch`, PyTorch (`.pt` of TorchScript, `.pt2`) is converted to a
+            Keras model, which takes floats [N, H, W, C] on the file's own pixel scale and returns what the file returns.
+        image_size: height and width of the images, for a PyTorch model or a file of any size.
+
+    Returns:
+        A Keras model: a pretrained one, with "logits" and "embedding", or a trainable one; else a `Classifier`, from images in [0, 1] to
+        logits. `conversion.converted.converted` writes the weights of a converted model back.
+
+    Raises:
+        ValueError: the name is unknown, or the model cannot be loaded or converted; the message names the node.
+    """
+    is_path = isinstance(model, (str, os.PathLike))
+    if is_path and os.fspath(model).removeprefix("zoo:") in zoo.names():
+        return zoo.load(os.fspath(model).removeprefix("zoo:"))
+    if is_path and formats.format_of(model) is None and not formats.is_function(model) and not os.fspath(model).endswith(converted.PROGRAM):
+        return zoo.load(os.fspath(model))
+    if not trainable:
+        return _classifier(model, ModelInterface())
+    if not is_path or os.path.splitext(model)[1].lower() in converted.SUFFIXES:
+        return converted.convert(model, image_size).model
+    loaded = _classifier(model, ModelInterface()).loaded
+    if not isinstance(loaded, keras.Model):
+        raise ValueError(f"Expected a model of Keras, ONNX or PyTorch with trainable=True. Received: {model}")
+    return loaded
 
 
 def _classifier(model, interface):

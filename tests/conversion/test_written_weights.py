@@ -1,0 +1,202 @@
+"""Trained weights come back into the ONNX file and the state_dict that they came from; what cannot be converted is named."""
+
+import keras
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tf_robust as tfr
+from tf_robust.conversion.converted import convert, converted
+from tf_robust.conversion.state_dict import trained_entries
+
+RANDOM = np.random.RandomState(0)
+
+
+def weight(*shape):
+    return RANDOM.normal(size=shape).astype(np.float32)
+
+
+WEIGHTS = {
+    "stem.conv.weight": weight(4, 3, 3, 3),
+    "stem.bn.weight": weight(4) ** 2 + 0.5,
+    "stem.bn.bias": weight(4),
+    "stem.bn.running_mean": weight(4),
+    "stem.bn.running_var": weight(4) ** 2 + 0.5,
+    "head.weight": weight(5, 4),
+    "head.bias": weight(5),
+}
+NODES = (
+    ("Conv", ["images", "stem.conv.weight"], {"pads": [1, 1, 1, 1]}),
+    ("BatchNormalization", ["conv", *(f"stem.bn.{part}" for part in ("weight", "bias", "running_mean", "running_var"))], {}),
+    ("Relu", ["batchnormalization"], {}),
+    ("GlobalAveragePool", ["relu"], {}),
+    ("Flatten", ["globalaveragepool"], {}),
+    ("Gemm", ["flatten", "head.weight", "head.bias"], {"transB": 1}),
+)
+
+
+def write(path, nodes=NODES, weights=WEIGHTS, *, shape=("n", 3, 8, 6), opset=17, kind=np.float32, domain="", **changed):
+    """Writes a file of some nodes, each of which has its kind in lower case as its output."""
+    made = [helper.make_node(name, inputs, [name.lower()], name=f"{name}_node", **options) for name, inputs, options in nodes]
+    made[-1].output[0], made[-1].domain = "scores", domain
+    kinds = {np.float32: TensorProto.FLOAT, np.float16: TensorProto.FLOAT16}
+    images = helper.make_tensor_value_info("images", kinds[kind], shape)
+    inputs = changed.get("inputs", [images])
+    scores = helper.make_tensor_value_info("scores", kinds[kind], ["n", "classes"])
+    initializers = [numpy_helper.from_array(np.asarray(value, kind), name) for name, value in weights.items()]
+    graph = helper.make_graph(made, "network", inputs, [scores], initializers)
+    opsets = [helper.make_opsetid("", opset)] + ([helper.make_opsetid(domain, 1)] if domain else [])
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return str(path)
+
+
+def train(model):
+    """Changes every weight a little, as a training would."""
+    random = np.random.RandomState(1)
+    for variable in model.weights:
+        variable.assign(np.asarray(variable) * random.uniform(0.8, 1.2, variable.shape))
+
+
+def check_same_scores(model, path, kind=np.float32, rtol=1e-5):
+    images = np.random.RandomState(2).uniform(size=(3, *model.input_shape[1:])).astype(np.float32)
+    (expected,) = onnxruntime.InferenceSession(path).run(None, {"images": images.transpose(0, 3, 1, 2).astype(kind)})
+    np.testing.assert_allclose(np.asarray(model(images)), expected, rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize("kind", (np.float32, np.float16))
+def test_a_trained_file_differs_in_its_weights_alone(tmp_path, kind):
+    path, written = write(tmp_path / "model.onnx", kind=kind), str(tmp_path / "hardened.onnx")
+    model = tfr.load(path, trainable=True)
+    assert len(model.trainable_weights) == 5 and [layer.name for layer in model.layers if layer.weights] == ["stem.conv", "stem.bn", "head"]
+    converted(model).save_onnx(written)
+    assert (tmp_path / "hardened.onnx").read_bytes() == (tmp_path / "model.onnx").read_bytes()
+    train(model)
+    converted(model).save_onnx(written)
+    check_same_scores(model, written, kind, rtol=1e-5 if kind == np.float32 else 2e-2)
+    before, after = (onnx.load(one) for one in (path, written))
+    assert [one.name for one in after.graph.initializer] == list(WEIGHTS)
+    assert {one.data_type for one in after.graph.initializer} == {helper.np_dtype_to_tensor_dtype(np.dtype(kind))}
+    for one in (before, after):
+        del one.graph.initializer[:]
+    assert before.SerializeToString() == after.SerializeToString()
+
+
+def test_a_weight_that_two_operations_share_becomes_one_for_each(tmp_path):
+    norm = [f"stem.bn.{part}" for part in ("weight", "bias", "running_mean", "running_var")]
+    nodes = (NODES[0], ("BatchNormalization", ["conv", *norm], {}), ("InstanceNormalization", ["batchnormalization", *norm[:2]], {}))
+    nodes += (("GlobalMaxPool", ["instancenormalization"], {}), ("Flatten", ["globalmaxpool"], {}))
+    path, written = write(tmp_path / "model.onnx", nodes), str(tmp_path / "hardened.onnx")
+    found = convert(path)
+    train(found.model)
+    found.save_onnx(written)
+    check_same_scores(found.model, written)
+    assert [one.name for one in onnx.load(written).graph.initializer][-2:] == ["stem.bn.weight_2", "stem.bn.bias_2"]
+
+
+def test_gradients_reach_the_images_and_the_weights(tmp_path):
+    model = tfr.load(write(tmp_path / "model.onnx"), trainable=True)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    before = model.get_weights()
+    model.fit(np.random.RandomState(0).uniform(size=(8, 8, 6, 3)), np.arange(8) % 5, verbose=0)
+    assert all((old != new).any() for old, new in zip(before, model.get_weights()))
+
+
+def folded(entries):
+    """(weights of a file, by name) of the entries, with batch normalization folded into the convolution by hand."""
+    scale = entries["bn.weight"] / np.sqrt(entries["bn.running_var"] + 1e-5)
+    bias = entries["bn.bias"] + (entries["conv.bias"] - entries["bn.running_mean"]) * scale
+    return {"onnx::Conv_1": entries["conv.weight"] * scale[:, None, None, None], "onnx::Conv_2": bias, "head": entries["head.weight"].T}
+
+
+def entries():
+    random = np.random.RandomState(3)
+    found = {name.removeprefix("stem."): random.normal(size=value.shape).astype(np.float32) for name, value in WEIGHTS.items()}
+    found["bn.running_var"], found["conv.bias"] = found["bn.running_var"] ** 2 + 0.5, random.normal(size=4).astype(np.float32)
+    return {name: value for name, value in found.items() if name != "head.bias"} | {"bn.num_batches_tracked": np.array(7)}
+
+
+def test_folded_batch_normalization_is_unfolded_and_transposed_weights_are_found_by_value():
+    initial = entries()
+    trained = {name: [value * np.float32(1.1) + np.float32(0.1)] for name, value in folded(initial).items()}
+    result = trained_entries(initial, folded(initial), trained)
+    again = folded(result.entries)
+    for name, (value,) in trained.items():
+        np.testing.assert_allclose(again[name], value, rtol=1e-4, atol=1e-5)
+    assert result.unmatched == () and result.entries.keys() == initial.keys() and result.entries["bn.num_batches_tracked"] == 7
+    assert {name: value.shape for name, value in result.entries.items()} == {name: value.shape for name, value in initial.items()}
+
+
+def test_entries_that_do_not_fit_are_refused():
+    initial = entries()
+    weights = folded(initial)
+    with pytest.raises(ValueError, match="none for onnx::Conv_1, onnx::Conv_2, head"):
+        trained_entries({"other": np.ones(3, np.float32)}, weights, {name: [value + 1] for name, value in weights.items()})
+    small = initial | {"bn.weight": initial["bn.weight"] * np.float32([1e-6, 1, 1, 1])}
+    with pytest.raises(ValueError, match="scales are not close to 0.*bn.weight"):
+        trained_entries(small, folded(small), {name: [value + 1] for name, value in folded(small).items()})
+    twice = {"first": np.ones(4, np.float32), "second": np.ones(4, np.float32)}
+    with pytest.raises(ValueError, match="Received: first, .*shared"):
+        trained_entries(twice, {"shared": twice["first"]}, {"shared": [np.full(4, 2.0), np.full(4, 3.0)]})
+
+
+GEMM = ("Gemm", ["images", "head.weight"], {})
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"nodes": (("Det", ["images"], {}),)}, "'Det_node' .Det., which is not among them"),
+        ({"domain": "com.example"}, "'Gemm_node', com.example.Gemm"),
+        ({"opset": 10}, "opset 11 or later.*with opset 10"),
+        ({"shape": ("n", 3, "h", "w")}, "Try: image_size"),
+        ({"shape": ("n", 12)}, "takes images"),
+        ({"nodes": NODES[:2]}, "Expected scores"),
+        ({"nodes": (("If", ["images"], {}),)}, "'If_node' .If."),
+        ({"inputs": [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 3, 8, 6]) for name in ("images", "more")]}, "images, more"),
+    ],
+)
+def test_what_cannot_be_converted_is_named(tmp_path, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        convert(write(tmp_path / "model.onnx", **arguments))
+
+
+def test_a_file_that_is_missing_or_damaged_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="missing.onnx"):
+        convert(tmp_path / "missing.onnx")
+    (tmp_path / "damaged.onnx").write_bytes(b"\x08\x07damaged")
+    with pytest.raises(ValueError, match="damaged.onnx"):
+        convert(tmp_path / "damaged.onnx")
+
+
+def test_files_of_open_sizes_and_fixed_batches(tmp_path):
+    model = tfr.load(write(tmp_path / "open.onnx", shape=("n", 3, "h", "w")), trainable=True, image_size=(8, 6))
+    assert model.input_shape == (None, 8, 6, 3)
+    check_same_scores(model, str(tmp_path / "open.onnx"))
+    fixed = tfr.load(write(tmp_path / "fixed.onnx", shape=(2, 3, 8, 6)), trainable=True)
+    assert np.asarray(fixed(np.zeros((5, 8, 6, 3)))).shape == (5, 5)
+
+
+@pytest.mark.parametrize("kind", ("module", "torchscript", "pt2"))
+def test_models_of_pytorch_and_back(tmp_path, kind):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    torch.manual_seed(0)
+    layers = [torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.Flatten()]
+    module = torch.nn.Sequential(*layers, torch.nn.Linear(4 * 3 * 2, 5)).eval()
+    images = np.random.RandomState(0).uniform(size=(3, 8, 6, 3)).astype(np.float32)
+    batch = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
+    source = module
+    if kind == "torchscript":
+        source = tmp_path / "model.pt"
+        torch.jit.trace(module, batch).save(source)
+    elif kind == "pt2":
+        source = tmp_path / "model.pt2"
+        torch.export.save(torch.export.export(module, (batch,), dynamic_shapes=({0: torch.export.Dim("n")},)), source)
+    model = tfr.load(source, trainable=True, image_size=(8, 6))
+    np.testing.assert_allclose(np.asarray(model(images)), module(batch).detach().numpy(), rtol=1e-4, atol=1e-5)
+    train(model)
+    assert converted(model).save_state_dict(tmp_path / "hardened.pt") == ()
+    module.load_state_dict(torch.load(tmp_path / "hardened.pt", weights_only=True))
+    np.testing.assert_allclose(np.asarray(model(images)), module(batch).detach().numpy(), rtol=1e-4, atol=1e-5)
