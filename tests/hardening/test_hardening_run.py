@@ -365,6 +365,13 @@ def test_chance_is_the_accuracy_of_a_constant():
     harden._check_start(types.SimpleNamespace(outcome=Outcome(weak, weak)), labels, "m.keras")
 
 
+def test_few_images_are_not_called_near_chance():
+    right = np.ones(4, bool)
+    with pytest.raises(ValueError, match="Expected at least 5 validation images.*1.000.*chance is 0.500") as error:
+        harden._check_start(types.SimpleNamespace(outcome=Outcome(right, right)), np.array([0, 0, 1, 1]), "m.keras")
+    assert "near" not in str(error.value)
+
+
 def test_formats_that_cannot_be_trained(tmp_path):
     (tmp_path / "model.onnx").write_bytes(b"")
     with pytest.raises(

@@ -245,14 +245,15 @@ def _check_start(start, labels, path):
     error = math.sqrt(chance * (1 - chance) * np.mean(1 / counts) / len(classes))
     if balanced > chance + max(NEAR_CHANCE * (1 - chance), 2 * error):
         return
-    expected, advice = "a trained model", "another input_range (auto finds it), or check the class order"
+    expected, received = "a trained model", f"near that of chance, {chance:.3f}"
+    advice = "another input_range (auto finds it), or check the class order"
     if balanced - chance >= ABOVE_CHANCE * (1 - chance):
         needed = math.floor(round(len(labels) * (2 * error / (balanced - chance)) ** 2, 6)) + 1
-        expected = f"at least {needed:,} validation images to tell the accuracy of a model from that of chance"
+        expected, received = f"at least {needed:,} validation images to tell the accuracy of a model from chance", f"chance is {chance:.3f}"
         advice = "more images (validation images are 15 % of data without splits), or validation_fraction"
     raise ValueError(
         f"Expected {expected}. Received: {path} with a mean accuracy of {balanced:.3f} over the classes of {len(labels)} validation "
-        f"images, near that of chance, {chance:.3f}. Try: {advice}"
+        f"images, {received}. Try: {advice}"
     )
 
 
