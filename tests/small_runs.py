@@ -70,7 +70,7 @@ def trained(sample_images, tmp_path_factory):
     return folder
 
 
-def draw_little(monkeypatch):
+def omit_charts(monkeypatch):
     monkeypatch.setattr(report.charts, "of_table", lambda *_: [])
     monkeypatch.setattr(comparison, "training_charts", lambda *_: [])
     monkeypatch.setattr(comparison, "data_figures", lambda *_: [])
@@ -78,10 +78,10 @@ def draw_little(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def little_drawn(request, monkeypatch):
+def without_charts(request, monkeypatch):
     """Charts and maps take most of so small a run's time: they are drawn for the two tests that look for them."""
     if "drawn" not in request.keywords:
-        draw_little(monkeypatch)
+        omit_charts(monkeypatch)
 
 
 def read(path):

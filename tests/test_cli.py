@@ -13,7 +13,7 @@ from PIL import Image
 
 from tests.command_line import main
 from tests.conftest import ROOT
-from tests.small_runs import SMALL, draw_little, little_drawn, read, sample_images, trained  # noqa: F401
+from tests.small_runs import SMALL, omit_charts, read, sample_images, trained, without_charts  # noqa: F401
 from tf_robust import report
 from tf_robust.cli import command_line, commands
 from tf_robust.cli import main as cli
@@ -69,7 +69,7 @@ def test_a_run_writes_a_complete_workdir_and_flags_that_repeat_it(sample_images,
     jsonschema.validate(found, read(os.path.join(ROOT, "tf_robust", "evaluation", "evaluation.schema.json")))
     assert card["classes"] == ["dark", "light"] and card["rows"] == found["rows"] and card["flags"]["epochs"] == "1"
     again = str(tmp_path / "again")
-    draw_little(monkeypatch)
+    omit_charts(monkeypatch)
     main(f"--flagfile={folder}/flags.txt", f"--workdir={again}")
     assert read(f"{again}/evaluation.json")["rows"] == found["rows"] and found["seed"] == card["seed"] == 3
     with open(f"{folder}/flags.txt") as one, open(f"{again}/flags.txt") as other:
@@ -107,7 +107,7 @@ def test_a_single_row_of_a_table_has_its_name_and_paper_numbers_but_no_baseline(
 def test_saved_models_are_evaluated_and_runs_are_compared(sample_images, trained, trained_already, tmp_path, monkeypatch):
     shutil.copytree(trained, tmp_path / "runs" / "0")
     with monkeypatch.context() as patch:
-        draw_little(patch)
+        omit_charts(patch)
         main(sample_images, *SMALL, f"--workdir={tmp_path}/runs/1", "--seeds=1")
         main("evaluate", f"{tmp_path}/runs/1")  # on the data that its flags.txt names
     main(
@@ -130,7 +130,7 @@ def test_saved_models_are_evaluated_and_runs_are_compared(sample_images, trained
     os.makedirs(tmp_path / "runs" / "2")
     (tmp_path / "runs" / "2" / "evaluation.json").write_text(json.dumps(other))
     with monkeypatch.context() as patch:
-        draw_little(patch)
+        omit_charts(patch)
         main("report", f"{tmp_path}/runs/*", f"--workdir={tmp_path}/by_data")  # a table for each data set
     assert sorted(len(read(path / "results.json")["rows"][0]["values"]) for path in (tmp_path / "by_data").iterdir()) == [1, 2]
     os.remove(tmp_path / "runs" / "0" / "measured.jsonl")

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import ROOT
-from tests.small_runs import draw_little
+from tests.small_runs import omit_charts
 from tf_robust import api, corruptions, methods
 from tf_robust.cli import command_line
 from tf_robust.cli import main as cli
@@ -51,7 +51,7 @@ def little(request, monkeypatch):
 
     def with_few_images(folder, **arguments):
         with monkeypatch.context() as patch:
-            draw_little(patch)
+            omit_charts(patch)
             return train(folder, **{"train_examples": 320, "subset": 150, "batch_size": 32, **arguments})
 
     monkeypatch.setattr(api, "train", with_few_images)

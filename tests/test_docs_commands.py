@@ -20,7 +20,7 @@ from PIL import Image
 
 from tests.command_line import main
 from tests.conftest import ROOT
-from tests.small_runs import little_drawn  # noqa: F401
+from tests.small_runs import without_charts  # noqa: F401
 from tf_robust import corruptions
 from tf_robust.cli import command_line
 from tf_robust.cli import main as cli

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tests.command_line import main
 from tests.conftest import ROOT
-from tests.small_runs import draw_little
+from tests.small_runs import omit_charts
 from tf_robust.cli import commands
 from tf_robust.cli import main as cli
 from tf_robust.evaluation import recording
@@ -28,7 +28,7 @@ def evaluated(tmp_path_factory):
     """The workdir of a finished run."""
     folder = tmp_path_factory.mktemp("evaluated") / "run"
     with pytest.MonkeyPatch.context() as patched:
-        draw_little(patched)
+        omit_charts(patched)
         main(*SMALL, f"--workdir={folder}")
     return folder
 

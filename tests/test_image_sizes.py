@@ -10,7 +10,7 @@ import tensorflow as tf
 from PIL import Image
 
 from tests.command_line import main
-from tests.small_runs import SMALL, little_drawn, sample_images  # noqa: F401
+from tests.small_runs import SMALL, sample_images, without_charts  # noqa: F401
 from tf_robust import api
 from tf_robust.saved_models import loading
 

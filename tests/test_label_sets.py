@@ -13,7 +13,7 @@ from PIL import Image
 
 from tests.command_line import main
 from tests.conftest import ROOT
-from tests.small_runs import little_drawn, read  # noqa: F401
+from tests.small_runs import read, without_charts  # noqa: F401
 from tf_robust import api, data, evaluation, report
 from tf_robust.cli import main as cli
 from tf_robust.data.class_mask import classes_of, label_set_of

@@ -12,7 +12,7 @@ import pytest
 
 from tests.command_line import main, options_of
 from tests.conftest import ROOT
-from tests.small_runs import SMALL, eagerly, little_drawn, sample_images, trained  # noqa: F401
+from tests.small_runs import SMALL, eagerly, sample_images, trained, without_charts  # noqa: F401
 from tf_robust.cli import build, command_line
 from tf_robust.cli import main as cli
 from tf_robust.cli.command_line import COMMANDS, read_command

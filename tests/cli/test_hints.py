@@ -7,7 +7,7 @@ import tensorflow as tf
 from PIL import Image
 
 from tests.command_line import main
-from tests.small_runs import little_drawn  # noqa: F401
+from tests.small_runs import without_charts  # noqa: F401
 from tf_robust import api
 from tf_robust.hardening import search
 from tf_robust.saved_models import loading

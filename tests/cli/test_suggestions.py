@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from tests.command_line import main
-from tests.small_runs import eagerly, little_drawn  # noqa: F401
+from tests.small_runs import eagerly, without_charts  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 

@@ -38,7 +38,7 @@ NODES = (
 
 
 def write(path, nodes=NODES, weights=WEIGHTS, *, shape=("n", 3, 8, 6), opset=17, kind=np.float32, domain="", **changed):
-    """Writes a file of some nodes, each of which has its kind in lower case as its output."""
+    """Writes a file of some nodes; the output of a node is named like its kind, in lower case."""
     made = [helper.make_node(name, inputs, [name.lower()], name=f"{name}_node", **options) for name, inputs, options in nodes]
     made[-1].output[0], made[-1].domain = "scores", domain
     kinds = {np.float32: TensorProto.FLOAT, np.float16: TensorProto.FLOAT16}
@@ -174,8 +174,15 @@ def test_files_of_open_sizes_and_fixed_batches(tmp_path):
     model = tfr.load(write(tmp_path / "open.onnx", shape=("n", 3, "h", "w")), trainable=True, image_size=(8, 6))
     assert model.input_shape == (None, 8, 6, 3)
     check_same_scores(model, str(tmp_path / "open.onnx"))
-    fixed = tfr.load(write(tmp_path / "fixed.onnx", shape=(2, 3, 8, 6)), trainable=True)
-    assert np.asarray(fixed(np.zeros((5, 8, 6, 3)))).shape == (5, 5)
+    for count in (2, 6):
+        fixed = tfr.load(write(tmp_path / "fixed.onnx", shape=(count, 3, 8, 6)), trainable=True)
+        assert np.asarray(fixed(np.zeros((5, 8, 6, 3)))).shape == (5, 5)
+
+
+def test_scores_that_differ_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(keras.Model, "predict_on_batch", lambda self, images: np.asarray(self(images)) * 1.01)
+    with pytest.raises(ValueError, match="Received: scores that differ by 0.01"):
+        convert(write(tmp_path / "model.onnx"))
 
 
 @pytest.mark.parametrize("kind", ("module", "torchscript", "pt2"))

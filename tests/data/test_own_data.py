@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tests.small_runs import little_drawn  # noqa: F401
+from tests.small_runs import without_charts  # noqa: F401
 from tf_robust import api, corruptions, data
 from tf_robust.evaluation import slice_values
 

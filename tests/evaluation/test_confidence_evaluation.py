@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.command_line import main
-from tests.small_runs import little_drawn  # noqa: F401
+from tests.small_runs import without_charts  # noqa: F401
 from tf_robust import api, data, evaluation, metrics
 from tf_robust.configs import DataConfig
 from tf_robust.data.subsets import split_train_val_test, without_validation

@@ -9,7 +9,7 @@ import tensorflow as tf
 from PIL import Image
 
 from tests.command_line import main
-from tests.small_runs import little_drawn, read  # noqa: F401
+from tests.small_runs import read, without_charts  # noqa: F401
 from tf_robust import api
 
 COUNT = 40  # images of each class

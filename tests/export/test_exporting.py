@@ -13,7 +13,7 @@ import tensorflow as tf
 from PIL import Image
 
 from tests.command_line import main
-from tests.small_runs import little_drawn, read  # noqa: F401
+from tests.small_runs import read, without_charts  # noqa: F401
 from tf_robust import data, evaluation
 from tf_robust.cli import commands
 from tf_robust.cli.command_line import read_command

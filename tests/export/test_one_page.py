@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.command_line import main
-from tests.small_runs import little_drawn, read  # noqa: F401
+from tests.small_runs import read, without_charts  # noqa: F401
 from tf_robust import data
 from tf_robust.evaluation import EvalConfig
 from tf_robust.export.exporter import without_gradients

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import tf_robust as tfr
 from tests.command_line import main
-from tests.small_runs import little_drawn  # noqa: F401
+from tests.small_runs import without_charts  # noqa: F401
 from tf_robust import corruptions, data, metrics
 from tf_robust.configs import DataConfig
 from tf_robust.evaluation import EvalConfig

@@ -17,8 +17,8 @@ from tests.ray_cluster import free_port
 from tests.small_runs import (
     COMMON,
     eagerly,  # noqa: F401
-    little_drawn,  # noqa: F401
     table,  # noqa: F401
+    without_charts,  # noqa: F401
     write_table,
 )
 from tf_robust.cli import command_line, commands

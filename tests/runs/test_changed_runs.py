@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.command_line import main
-from tests.small_runs import eagerly, little_drawn, table  # noqa: F401
+from tests.small_runs import eagerly, table, without_charts  # noqa: F401
 from tf_robust import api
 from tf_robust.cli import commands
 from tf_robust.report import comparison

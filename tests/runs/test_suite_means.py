@@ -8,7 +8,7 @@ import pytest
 
 from tests.command_line import main
 from tests.conftest import ROOT
-from tests.small_runs import little_drawn, read  # noqa: F401
+from tests.small_runs import read, without_charts  # noqa: F401
 from tf_robust import evaluation, metrics
 from tf_robust.cli import main as cli
 from tf_robust.cli.flags import expanded, last_value

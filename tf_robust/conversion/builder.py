@@ -1,7 +1,7 @@
 """What the operations of a graph are built with: tensors, trainable arrays, and the places of weights in the file.
 
-A tensor is stored in an order of axes of its own: images and feature maps with channels last, where ONNX has them second. So a
-transposition is no operation here but a new order, and convolutions find the order that Keras expects.
+A tensor is stored in an order of axes of its own: images and feature maps with channels last, where ONNX has them second. A
+transposition only changes this order, and convolutions receive the order that Keras expects.
 """
 
 import dataclasses

@@ -62,7 +62,7 @@ class Converted:
         """Returns the `state_dict` with the model's current weights, and the keys of floats that no weight of the file has.
 
         Args:
-            entries: initial ones, of which an ONNX file was exported; None: those of the PyTorch model.
+            entries: initial `state_dict` from which the ONNX file was exported; None: the PyTorch model's.
 
         Raises:
             ValueError: there are none, or they do not fit; the message names the weights.
@@ -124,11 +124,12 @@ def _compared(found, name, path, images, entries=None, module=None):
     if images is None:
         images = np.random.RandomState(0).uniform(0, 1, (_NOISE, *found.model.input_shape[1:]))
     images = np.asarray(images, np.float32)
+    (tensor,) = session.get_inputs()
+    count = tensor.shape[0] if isinstance(tensor.shape[0], int) else len(images)
+    images = np.resize(images, (max(count, len(images)), *images.shape[1:]))  # a file of a fixed batch may take more
     channels_first = found.order == CHANNELS_LAST
     given = np.ascontiguousarray(images.transpose(0, 3, 1, 2)) if channels_first else images
-    (tensor,) = session.get_inputs()
     given = given.astype({"tensor(float16)": np.float16, "tensor(double)": np.float64}.get(tensor.type, np.float32))
-    count = tensor.shape[0] if isinstance(tensor.shape[0], int) else len(given)
     parts = [given[start : start + count] for start in range(0, len(given) - count + 1, count)]
     expected = np.concatenate([session.run(None, {tensor.name: part})[0] for part in parts]).astype(np.float32)
     scores = np.asarray(found.model.predict_on_batch(images[: len(expected)]), np.float32)

@@ -21,7 +21,7 @@ class ConvertedGraph:
         graph: of the file.
         bindings: the place in the file of each variable.
         untrained: names of the file's initializers, with more than one number, that are constants in the model.
-        order: axes of the file's images that are those of [N, H, W, C].
+        order: axes of the file's images in the order [N, H, W, C].
     """
 
     model: keras.Model

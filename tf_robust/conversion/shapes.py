@@ -39,7 +39,7 @@ def reshaped(build: Builder, node: Node, x: Tensor, target: list[int]) -> Tensor
     """Returns a tensor in ONNX' order with a shape, in which `BATCH` stands for the number of images and one size may be -1."""
     fixed = build.graph.input_shape[0]
     if fixed and target and target[0] == fixed and not any(size % BATCH == 0 for size in target if size):
-        target = [fixed * BATCH // fixed, *target[1:]]  # the file was exported for a fixed number of images
+        target = [BATCH, *target[1:]]  # the file was exported for a fixed number of images
     total = math.prod(x.shape)
     if -1 in target:
         rest = -math.prod(target)

@@ -47,7 +47,7 @@ def trained_entries(
         candidates = [array for name in named for array in trained.get(name, [initial[name]])]
         if any(array.tobytes() != candidates[0].tobytes() for array in candidates[1:]):
             raise ValueError(
-                f"Expected entries of the state_dict that differ from each other. Received: {key}, whose values are those of several "
+                f"Expected entries of the state_dict that differ from each other. Received: {key}, which has the values of several "
                 f"weights of the file ({', '.join(named[:3])}). Try: export the model after its training, without merging equal weights"
             )
         result[key] = form.back(candidates[0], entries[key].shape).astype(entries[key].dtype)

@@ -69,7 +69,7 @@ def export(source, image_shape: tuple[int, int, int], path: str) -> dict[str, np
 
 
 def channels_of(source) -> int:
-    """Returns the channels of a model's images, those of its first convolution; 3 if that has other numbers."""
+    """Returns the number of channels of a model's images, from its first convolution; 3 if that takes neither 1 nor 3."""
     torch = import_extra("torch", "torch")
     if not isinstance(source, (str, os.PathLike)):
         parameters = source.parameters()
@@ -87,7 +87,7 @@ def _array(tensor) -> np.ndarray:
 
 @contextlib.contextmanager
 def _distinct_weights(torch, module, entries):
-    """Gives a module weights of distinct random values, of which the exporter merges none."""
+    """Gives a module distinct random weights, so that the exporter merges none."""
     random = torch.Generator().manual_seed(0)
     distinct = {
         key: (0.5 + torch.rand(value.shape, generator=random)).to(value.dtype) if value.is_floating_point() else value
