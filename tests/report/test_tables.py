@@ -227,18 +227,35 @@ def test_other_images_are_not_paired(evaluate):
     assert tables.aggregate(runs, per_image=lambda e, _: values[e["row"]])["cells"]["fcl", "un"]["difference"]["images"] is None
 
 
-def test_over_several_seeds_the_seeds_decide(three_seeds):
+def test_intervals_over_several_seeds_have_the_variation_over_the_images_too(three_seeds):
     random = np.random.RandomState(0)
-    values = {("xe", seed): {"bal": random.rand(5) < 0.91, "un": random.rand(5) < 0.4} for seed in range(3)}
-    values |= {("fcl", seed): {"bal": random.rand(5) < 0.91, "un": random.rand(5) < 0.65} for seed in range(3)}
+    values = {("xe", seed): {"bal": random.rand(50) < 0.91, "un": random.rand(50) < 0.4} for seed in range(3)}
+    values |= {("fcl", seed): {"bal": random.rand(50) < 0.91, "un": random.rand(50) < 0.65} for seed in range(3)}
     table = tables.aggregate(three_seeds, per_image=per_image(values))
     entry = table["cells"]["fcl", "un"]
     means = {row: np.mean([values[row, seed]["un"] for seed in range(3)], axis=0) for row in ("xe", "fcl")}
-    assert entry["difference"]["images"]["p"] == pytest.approx(scipy.stats.ttest_rel(means["fcl"], means["xe"]).pvalue)
-    intervals = table["differences"]
-    expected = scipy.stats.ttest_rel([0.60, 0.65, 0.70], [0.40, 0.35, 0.45]).confidence_interval()
-    assert intervals["fcl", "un"][1:4] == (pytest.approx(expected.low), pytest.approx(expected.high), True)
-    assert not intervals["fcl", "bal"].significant
+    over_images = scipy.stats.ttest_rel(means["fcl"], means["xe"])
+    assert entry["difference"]["images"]["p"] == pytest.approx(over_images.pvalue)
+    over_seeds = scipy.stats.ttest_rel([0.60, 0.65, 0.70], [0.40, 0.35, 0.45])
+    widths = [result.confidence_interval().high - result.confidence_interval().low for result in (over_seeds, over_images)]
+    _, low, high, significant, *_ = table["differences"]["fcl", "un"]
+    assert (low + high) / 2 == pytest.approx(0.25) and high - low == pytest.approx(np.hypot(*widths)) and significant == (low > 0)
+    assert "paired over the seeds and the images" in sections.differences(table).caption
+    assert not table["differences"]["fcl", "bal"].significant
+
+
+@pytest.mark.parametrize("scales", [(0.03, 0.0, 0.0), (0.0, 0.5, 0.0), (0.0, 0.0, 0.5), (0.02, 0.3, 0.3)], ids=str)
+def test_intervals_cover_the_true_difference(evaluate, scales):
+    """Standard deviations over seeds, over images and of both together. Without the images the second one covers it in 0 %."""
+    random, covered = np.random.default_rng(0), 0
+    for _ in range(200):
+        of_seeds, of_images, of_both = (scale * random.standard_normal(shape) for scale, shape in zip(scales, ((3, 1), (1, 200), (3, 200))))
+        noise = 0.1 + of_seeds + of_images + of_both
+        values = {("xe", seed): {"un": np.zeros(200)} for seed in range(3)} | {("fcl", seed): {"un": noise[seed]} for seed in range(3)}
+        runs = [evaluate(row, seed, {"un": of_run["un"].mean()}) for (row, seed), of_run in values.items()]
+        found = tables.aggregate(runs, per_image=per_image(values))["differences"]["fcl", "un"]
+        covered += found.low <= 0.1 <= found.high
+    assert covered >= scipy.stats.binom.ppf(0.001, 200, 0.95)
 
 
 def test_intervals_hold_for_all_rows_at_once(three_seeds, evaluate):

@@ -107,7 +107,8 @@ def intervals_of(compared: Collection[Difference], num_rows: int) -> str:
     """Returns in words the number of seeds and the kinds of the intervals of some differences."""
     pairs = [one.pairs for one in compared]
     kinds = {
-        "paired over the seeds": max(pairs) > 1,
+        "paired over the seeds and the images": any(one.num_images and one.pairs > 1 for one in compared),
+        "paired over the seeds": any(not one.num_images and one.pairs > 1 for one in compared),
         "paired over the images": any(one.num_images and one.pairs == 1 for one in compared),
         "unpaired (Newcombe's)": any(one.low is not None and not one.num_images and one.pairs == 1 for one in compared),
     }

@@ -2,7 +2,7 @@
 
 A *row* is a method with its settings, named after its flagfile; a *metric* is `bal`, `un`, `clean`, ...; runs of one row differ by seed.
 Intervals over seeds are Student's t: they describe the variation over seeds, on one fixed test set. Where results per image are
-available, differences are also tested over the images, which both rows share.
+available, the interval of a difference has the variation over the images too, which both rows share.
 """
 
 import collections
@@ -267,31 +267,36 @@ def _falls(evaluation: Evaluation, names: Sequence[str], per_image: PerImage | N
 def _differences(cells: Mapping[Key, Entry], baseline: str) -> dict[Key, Difference]:
     """Returns the differences to the baseline with their intervals.
 
-    The intervals hold for all rows of a metric at once (Bonferroni): of many rows that do not differ from the baseline, the best one has
-    an unadjusted interval without 0 in far more than 5 % of tables. They are Student's t over several seeds; with one pair, or equal
-    differences of all seeds, paired over the images; with one pair without results of the same images Newcombe's of the two intervals.
-    A difference is significant if the interval excludes 0. Equal differences of all seeds are not significant by themselves.
+    A mean varies with the seeds and with the images: the half-widths of the t intervals over both are added in quadrature. Where there is
+    one pair, or no results of the same images, the other interval stands alone; without both it is Newcombe's of the two rows' intervals.
+    Intervals hold for all rows of a metric at once (Bonferroni): of many rows that do not differ from the baseline, the best one has
+    an unadjusted interval without 0 in far more than 5 % of tables. A difference is significant if the interval excludes 0; differences
+    that are equal for all seeds are not, unless there are results of the same images.
     """
     comparisons = collections.Counter(entry["metric"] for entry in cells.values() if entry["difference"])
     found = {}
     for (row, metric), entry in cells.items():
         if (paired := entry["difference"]) is None:
             continue
-        reference, images, mean, low, high = cells[baseline, metric], paired["images"], paired["mean"], paired["low"], paired["high"]
-        equal, degrees = low is not None and high is not None and high - low < _ROUNDING, float(paired["pairs"] - 1)
-        if images and (low is None or equal):
-            mean, low, high, degrees, equal = images["mean"], images["low"], images["high"], images["count"] - 1, False
-        elif low is None and entry["std"] is None and reference["std"] is None:
-            low, high = separate_interval(entry, reference)
-            degrees = np.inf
-        significant = False
-        if low is not None and high is not None:
-            factor = scipy.stats.t.ppf(1 - 0.025 / comparisons[metric], degrees) / scipy.stats.t.ppf(0.975, degrees)
-            low, high = float(mean - factor * (mean - low)), float(mean + factor * (high - mean))
-            significant = not equal and not low <= 0 <= high
-        gain = paired["mean"] * (-1 if parse_metric(metric).lower_is_better else 1)
-        count = images["count"] if images else None
-        found[row, metric] = Difference(paired["mean"], low, high, significant, gain, paired["pairs"], count)
+        mean, images = paired["mean"], paired["images"]
+        parts = [(paired["mean"], paired["low"], paired["high"], paired["pairs"] - 1)]  # mean, interval, degrees of freedom
+        if images:
+            parts.append((images["mean"], images["low"], images["high"], images["count"] - 1))
+        elif paired["low"] is None and entry["std"] is None and cells[baseline, metric]["std"] is None:
+            parts = [(mean, *separate_interval(entry, cells[baseline, metric]), np.inf)]
+        halves = []  # of each part: below and above the mean
+        for middle, low, high, degrees in parts:
+            if low is not None and high is not None:
+                factor = scipy.stats.t.ppf(1 - 0.025 / comparisons[metric], degrees) / scipy.stats.t.ppf(0.975, degrees)
+                halves.append((factor * (middle - low), factor * (high - middle)))
+        low = high = None
+        if halves:
+            below, above = np.linalg.norm(halves, axis=0)
+            low, high = float(mean - below), float(mean + above)
+        significant = low is not None and high is not None and (low > _ROUNDING or high < -_ROUNDING)
+        significant = significant and (images is not None or high - low > _ROUNDING)
+        gain = mean * (-1 if parse_metric(metric).lower_is_better else 1)
+        found[row, metric] = Difference(mean, low, high, significant, gain, paired["pairs"], images["count"] if images else None)
     return found
 
 
