@@ -44,9 +44,10 @@ def package_of(path):
     return path.relative_to(ROOT / "tf_robust").parts[0].removesuffix(".py")
 
 
-def imports_of(path):
+def imports_of(path, functions=True):
     """(line, dotted name) of every import, also those inside functions."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    tree = ast.parse(path.read_text("utf-8"))
+    for node in ast.walk(tree) if functions else tree.body:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -92,9 +93,9 @@ def test_evaluation_does_not_import_methods(path):
     assert not [name for _, name in imports_of(path) if name.startswith("tf_robust.methods")]
 
 
-def files_imported_by(path):
+def files_imported_by(path, functions=True):
     """The modules of the package that a file imports, as paths."""
-    for _, name in imports_of(path):
+    for _, name in imports_of(path, functions):
         parts = name.split(".")[1:] if name.split(".")[0] == "tf_robust" else []
         while parts:
             for file in (ROOT.joinpath("tf_robust", *parts).with_suffix(".py"), ROOT.joinpath("tf_robust", *parts, "__init__.py")):
@@ -109,3 +110,19 @@ def test_no_files_import_each_other_in_a_circle():
     while leaves := {path for path, others in graph.items() if not others}:
         graph = {path: others - leaves for path, others in graph.items() if path not in leaves}
     assert not {str(path.relative_to(ROOT)): sorted(str(one.relative_to(ROOT)) for one in others) for path, others in graph.items()}
+
+
+OPTIONAL = {
+    *("ai_edge_litert", "apache_beam", "datasets", "gcsfs", "keras_hub", "mlflow", "onnx", "onnxruntime", "onnxscript", "optuna"),
+    *("psycopg", "pyarrow", "ray", "s3fs", "submitit", "tf2onnx", "torch", "torchvision", "wandb"),
+}  # packages of the extras
+
+
+@pytest.mark.parametrize("start", ["api.py", "cli/main.py", "cli/commands.py"])
+def test_no_package_of_an_extra_is_imported_at_the_start(start):
+    found, left = set(), {ROOT / "tf_robust" / start}
+    while left:
+        found |= left
+        left = {one for path in left for one in files_imported_by(path, functions=False)} - found
+    assert ROOT / "tf_robust" / "saved_models" / "loading.py" in found or start == "cli/main.py"
+    assert not {str(path) for path in found for _, name in imports_of(path, functions=False) if name.split(".")[0] in OPTIONAL}

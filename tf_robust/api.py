@@ -26,7 +26,7 @@ from tf_robust.conversion import converted
 from tf_robust.data.kinds import data_of
 from tf_robust.evaluation import EvalConfig, adversarial, model_evaluation
 from tf_robust.evaluation.evaluation_data import EvaluationData, is_same_data
-from tf_robust.evaluation.model_evaluation import IMAGES_FOR_OUTPUTS, with_checked_batches, with_fitting_range
+from tf_robust.evaluation.model_evaluation import IMAGES_FOR_OUTPUTS, with_checked_batches, with_fitting_range, with_gradients
 from tf_robust.hardening import harden as hardening
 from tf_robust.hardening.config import EVALUATIONS as HARDENING_EVALUATIONS
 from tf_robust.hardening.config import HardenConfig
@@ -166,7 +166,8 @@ def harden(
     """Makes a model more robust by a search among short fine-tunings, and proves it on test images never used before.
 
     Args:
-        model: a Keras model, its file, or `zoo:NAME`; a keras.Model in memory is not changed.
+        model: a Keras model, its file, or `zoo:NAME`; an ONNX, TorchScript or `.pt2` file or a `torch.nn.Module`, which is converted. A
+            model in memory is not changed.
         data: as in `evaluate`; one set without splits is divided 70/15/15.
         folder: of trials and evaluations, from which an interrupted search resumes; empty: a temporary one.
         validation_data: images to choose on, as `data` in memory; None: a part of data.
@@ -178,7 +179,7 @@ def harden(
 
     Returns:
         `Hardened`: `.model`, `.notes` on the choice, `.sentences` on what got worse and better, `.values` {metric: (before, after)},
-        `.save(path)` and `.report(path)`.
+        `.save(path)`, of a converted model also to `.onnx` and `.pt`, and `.report(path)`; `.module` of a `torch.nn.Module`.
 
     Raises:
         ValueError: an argument that does not exist, or an invalid value; the model cannot be trained or is near chance.
@@ -263,6 +264,8 @@ def attack(
     given, classes = np.asarray(images), np.asarray(labels)
     unit = data.unit_images(given, data_range, "the attack")
     classify = classify.with_known_outputs(unit[:IMAGES_FOR_OUTPUTS])
+    if name != "square":
+        classify, _ = with_gradients(classify, unit[: loading.COMPARED])
     if classes.shape == (len(given),) and classes.dtype.kind in "iu":  # else the attack names what is wrong
         classify = with_fitting_range(with_checked_batches(classify, unit[:IMAGES_FOR_OUTPUTS]), unit, classes)
         wrong = int(np.sum(input_check.in_batches(classify, unit).argmax(axis=1) != classes))
@@ -336,11 +339,12 @@ def load(
     is_path = isinstance(model, (str, os.PathLike))
     if is_path and os.fspath(model).removeprefix("zoo:") in zoo.names():
         return zoo.load(os.fspath(model).removeprefix("zoo:"))
-    if is_path and formats.format_of(model) is None and not formats.is_function(model) and not os.fspath(model).endswith(converted.PROGRAM):
+    if is_path and formats.format_of(model) is None and not formats.is_function(model):
         return zoo.load(os.fspath(model))
     if not trainable:
         return _classifier(model, ModelInterface())
-    if not is_path or os.path.splitext(model)[1].lower() in converted.SUFFIXES:
+    read_by = formats.format_of(model) if is_path else None
+    if not is_path or read_by and read_by.converted:
         return converted.convert(model, image_size).model
     loaded = _classifier(model, ModelInterface()).loaded
     if not isinstance(loaded, keras.Model):
@@ -375,6 +379,7 @@ def _copy(model):
             f"Expected a model that Keras can copy. Received: {model.name} (... {reason}). Try: get_config and from_config in its custom "
             "classes; or a SavedModel, written by model.export(DIR)"
         ) from error
+    converted.copy_origin(model, copied)
     return compile_like(copied, model)
 
 

@@ -212,9 +212,7 @@ def test_input_size(saved):
 @pytest.mark.parametrize(
     "path, message",
     [
-        ("model.onnx", "a file without gradients. Try: the Keras model or SavedModel from which it was converted"),
-        ("model.TFLITE", "a file without gradients"),
-        ("model.pt", "whose weights PyTorch trains. Try: the model as a Keras model"),
+        ("model.TFLITE", "a file without gradients. Try: the Keras model or SavedModel from which it was converted"),
         ("keras_hub:resnet_18_imagenet", "a preset of keras_hub, whose preprocessing is not part of the model. Try: keras.Model"),
     ],
 )
@@ -227,7 +225,8 @@ def test_formats_that_cannot_be_trained(path, message):
 
 
 @pytest.mark.parametrize(
-    "path", ["model.keras", "model.h5", "folder", "zoo:digits/lenet_augmix", "applications:ResNet50", "module:function"]
+    "path",
+    ["model.keras", "model.h5", "model.onnx", "model.pt2", "folder", "zoo:digits/lenet_augmix", "applications:ResNet50", "module:function"],
 )
 def test_formats_that_can_be_trained(path):
     check_format(path)

@@ -138,11 +138,7 @@ def test_a_format_of_a_user_is_one_entry(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "path, name",
     [
-        *[
-            (f"a.b{suffix}", name)
-            for name in ("keras", "hdf5", "tflite", "onnx", "torchscript")
-            for suffix in formats.FORMATS[name].suffixes
-        ],
+        *[(f"a.b{suffix}", name) for name in ("keras", "hdf5", "tflite", "onnx", "torch") for suffix in formats.FORMATS[name].suffixes],
         *[(f"{name}:a/b.h5", name) for name in ("zoo", "applications", "keras_hub")],
         ("A.KERAS", "keras"),
         ("zoo", None),

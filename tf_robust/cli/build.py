@@ -30,7 +30,7 @@ def build_model(options: Options, row: str = "") -> EvaluatedModel:
     """Returns the model of `--saved_model`: a file, a SavedModel folder, or the workdir of a run, whose recorded flags hold unless they are
     given. `row`: its name in tables; empty: that of its file. Raises ValueError without a model."""
     path = options["saved_model"]
-    folder = path or options["workdir"]
+    folder = path or options.get("workdir", "")
     recorded = os.path.join(folder, "flags.txt")
     run, model_name, values, given = "", "", {**options}, dict(options.given)
     if not os.path.exists(recorded):

@@ -149,7 +149,7 @@ def check_model(name: str, options: Options) -> None:
     runs = [folder for folder in sorted(glob.glob(os.path.join(glob.escape(path), "*"))) if is_run(folder)]
     if runs and not os.path.exists(os.path.join(path, "saved_model.pb")):
         raise ValueError(f"Expected the workdir of one run. Received: {path}, which holds {len(runs)}. Try: tf-robust {name} {runs[0]}")
-    if "data" not in options.given:
+    if "data" not in options.given and name != "convert":  # which needs none
         raise ValueError(
             f"Expected --data, the images to evaluate {path} on. Received: none. "
             f"Try: tf-robust {name} {path} --data=cifar10, or --data=folder:DIR with one subfolder per class"
@@ -175,7 +175,8 @@ def check_paths(options: Options) -> None:
 
 def check_writable(options: Options) -> None:
     """Raises ValueError if the folder of the results cannot be written; leaves nothing in it. `storage.copied` checks stores."""
-    workdir, model = options["workdir"], options.get("saved_model", "")
+    output, model = options.get("output", ""), options.get("saved_model", "")
+    workdir = options.get("workdir", os.path.dirname(output or model) or ".")
     if is_url(workdir):
         return
     folder = existing = workdir or (model if is_run(model) else "runs")
@@ -185,9 +186,10 @@ def check_writable(options: Options) -> None:
         with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
+        flag = "--output=FILE" if "output" in options else "--workdir=DIR"
         raise ValueError(
             f"Expected a folder for the results that can be written. Received: {os.path.abspath(folder)} "
-            f"(no file can be created in {existing}: {error.strerror}). Try: --workdir=DIR in another place"
+            f"(no file can be created in {existing}: {error.strerror}). Try: {flag} in another place"
         ) from error
 
 

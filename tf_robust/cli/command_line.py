@@ -74,6 +74,8 @@ _OWN = (
         (),
         f"formats to write (export), or to write and evaluate side by side (evaluate), of {', '.join(files())}.",
     ),
+    Parameter("to", str, "keras", "format of the converted model.", ("keras",)),
+    Parameter("output", str, "", "file of the converted model; empty: the name of the model's file with .keras."),
     Parameter("unit_range", bool, False, "exported files take images in [0, 1], whatever the model takes."),
     Parameter("logits", bool, False, "exported files return logits, also of a model that returns probabilities."),
     Parameter("section", str, "", "names to list; empty: all.", ("", *SECTIONS)),
@@ -238,6 +240,19 @@ _COMMANDS = (
         defaults={"formats": ",".join(files())},
     ),
     Command(
+        "convert",
+        "Converts an ONNX or PyTorch model to a Keras model that can be trained, and compares their scores.",
+        "MODEL",
+        "saved_model",
+        configs=(DataConfig, ModelInterface),
+        own=("saved_model", "to", "output", "evaluation_split", "subset"),
+        flags=("to", "output", *_DATA, *_INTERFACE),
+        examples=(
+            "convert model.onnx --to=keras --output=model.keras",
+            "convert model.pt --to=keras --data=folder:photos --input_range=imagenet",
+        ),
+    ),
+    Command(
         "corrupt",
         "Writes a corrupted copy of a data set, or of a folder of images with one subfolder per class.",
         "[DATA]",
@@ -305,7 +320,7 @@ _COMMANDS = (
 COMMANDS = {command.name: command for command in _COMMANDS}
 QUICK_START = "flags/quickstart"
 _QUICK_START_FLAGS = {"workdir", "seeds", "plugin"}  # with these alone it is still the quick start
-_OF_MODELS = ("evaluate", "attack", "harden", "export")
+_OF_MODELS = ("evaluate", "attack", "harden", "export", "convert")
 TRAIN_ONLY = ("none",)  # evaluations of a run that is trained and exported alone
 
 
@@ -435,7 +450,7 @@ def _check(options, chosen):
         checks.check_choices(name, options)
     if name in _OF_MODELS and options["saved_model"]:
         checks.check_model(name, options)
-    elif name in _OF_MODELS and not options["workdir"]:
+    elif name in _OF_MODELS and not options.get("workdir"):
         raise ValueError(f"Expected a model. Received: none. Try: tf-robust {name} MODEL --data=NAME")
     checks.check_paths(options)
     example = {"suite": "flags/fcl/table1", "sweep": "'epochs=5,10'", "runs": "'runs/*'"}.get(chosen.sets)

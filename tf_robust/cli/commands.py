@@ -343,6 +343,7 @@ def harden(options: Options, argv: Sequence[str]) -> None:
     if hardened.changed:
         interface, path = hardened.trainable.classifier.interface, os.path.join(folder, f"{HARDENED}{hardened.trainable.suffix}")
         print(f"Model:  {path}, which takes images on the scale {interface.input_range} and returns {interface.outputs}")
+        print(*hardened.files, sep="\n", end="\n" * bool(hardened.files))
     if hardened.interrupted:
         print("The test images were not used. The same command resumes the search.")
         sys.exit(INTERRUPTED)
@@ -370,6 +371,15 @@ def export(options: Options, argv: Sequence[str]) -> None:
         raise ValueError("\n  ".join(["Expected all formats to be written. Not written:", *reasons]))
     for reason in reasons:
         print(f"Not written: {reason}", flush=True)
+
+
+def convert(options: Options, _: Sequence[str]) -> None:
+    """Converts a model to a Keras file."""
+    model = build_model(options)
+    path, output = model.path, options["output"] or f"{os.path.splitext(model.path)[0]}.keras"
+    size = (options["image_size"], options["image_size"]) if options["image_size"] else None
+    record = exporter.convert(model, output, with_data="data" in options.given, image_size=size)
+    print(f"Model: {output}, whose scores differ from those of {path} by at most {record.difference:.1g} of the largest")
 
 
 def corrupt(options: Options, _: Sequence[str]) -> None:
@@ -469,6 +479,7 @@ COMMANDS: dict[str, Callable[[Options, Sequence[str]], None]] = {
     "corrupt": corrupt,
     "harden": harden,
     "export": export,
+    "convert": convert,
     "suite": suite,
     "sweep": sweep,
     "report": compare,

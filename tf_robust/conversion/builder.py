@@ -14,6 +14,7 @@ import numpy as np
 from keras import layers, ops
 
 from tf_robust.conversion.graph import BATCH, Constant, Graph, Node
+from tf_robust.layers import Parameter
 
 CHANNELS_LAST = (0, 2, 3, 1)
 _AUTOMATIC = re.compile(r"^(onnx::|/|val_|_val|const|_const|t_?\d)", re.IGNORECASE)  # names that exporters give computed constants
@@ -63,32 +64,6 @@ class Tensor:
     def in_order(self) -> "Tensor":
         """Returns the tensor stored in ONNX' order."""
         return self.stored(range(len(self.axes)))
-
-
-@keras.saving.register_keras_serializable("tf_robust")
-class Parameter(layers.Layer):
-    """A trainable array of a converted model that is an operand, such as a class token or a scale.
-
-    Args:
-        shape: of the array.
-        repeat: whether it is repeated along the first axis for each of the images.
-    """
-
-    def __init__(self, shape: Sequence[int], repeat: bool = False, **kwargs):
-        super().__init__(**kwargs)
-        self.shape, self.repeat = tuple(shape), repeat
-        self.array = self.add_weight(shape=self.shape, initializer="zeros", name="array")
-
-    def call(self, images):
-        if not self.repeat:
-            return ops.convert_to_tensor(self.array)
-        return ops.broadcast_to(self.array, (ops.shape(images)[0], *self.shape[1:]))
-
-    def compute_output_spec(self, images):
-        return keras.KerasTensor((None, *self.shape[1:]) if self.repeat else self.shape, dtype=self.compute_dtype)
-
-    def get_config(self):
-        return super().get_config() | {"shape": self.shape, "repeat": self.repeat}
 
 
 @dataclasses.dataclass(frozen=True)

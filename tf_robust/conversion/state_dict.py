@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 EPSILONS = (1e-5, 1e-3)  # of batch normalization: PyTorch's default, TensorFlow's
-MIN_SCALE = 1e-3  # of a folded batch normalization, relative to its largest: smaller ones cannot be divided out
+MIN_SCALE = 1e-3  # of a folded batch normalization, relative to its largest: channels with smaller ones get the scale 1
 TOLERANCE = 1e-4  # relative, of a folded weight
 
 
@@ -114,7 +114,10 @@ def _same_value(array, names, initial):
 
 
 def _unfold(entries, initial, trained, result):
-    """Entries of convolutions with a batch normalization that was folded into them: (keys, names of the weights), set in `result`."""
+    """Entries of convolutions with a batch normalization that was folded into them: (keys, names of the weights), set in `result`.
+
+    With scale s = gamma / sigma, the weights are W = W' / s and beta = b' - (b - mu) s. Where s is close to 0, it becomes 1.
+    """
     keys, names = set(), set()
     norms = [key.removesuffix("running_var") for key in entries if key.endswith("running_var")]
     for name, new in trained.items():
@@ -126,18 +129,16 @@ def _unfold(entries, initial, trained, result):
             for prefix in norms:
                 folded = _folded(weight, entries, prefix)
                 match = next(
-                    (one for one in folded if np.allclose(one[1], initial[name], rtol=TOLERANCE, atol=TOLERANCE * abs(one[1]).max())), None
+                    (one for one in folded if np.allclose(one[2], initial[name], rtol=TOLERANCE, atol=TOLERANCE * abs(one[2]).max())), None
                 )
                 if match is None:
                     continue
-                scale, _ = match
+                scale, std, _ = match
                 bias = _bias_of(name, key, prefix, scale, entries, initial, trained)
-                if abs(scale).min() < MIN_SCALE * abs(scale).max():
-                    raise ValueError(
-                        f"Expected batch normalization whose scales are not close to 0. Received: {prefix}weight, which was folded into "
-                        f"{name} and cannot be divided out. Try: export with batch normalization kept"
-                    )
+                is_small = abs(scale) < MIN_SCALE * abs(scale).max()
+                scale = np.where(is_small, 1, scale)
                 result[key] = (new / scale[:, None, None, None]).astype(weight.dtype)
+                result[f"{prefix}weight"][is_small] = std[is_small]
                 offset = entries[f"{prefix}running_mean"] - entries.get(f"{key.removesuffix('weight')}bias", 0)
                 result[f"{prefix}bias"] = (trained.get(bias, initial[bias]) + offset * scale).astype(entries[f"{prefix}bias"].dtype)
                 keys |= {key, f"{key.removesuffix('weight')}bias"} & set(entries)
@@ -150,12 +151,12 @@ def _unfold(entries, initial, trained, result):
 
 
 def _folded(weight, entries, prefix):
-    """(scale, folded weight) of a convolution with a batch normalization, for each usual epsilon."""
+    """(scale, standard deviation, folded weight) of a convolution with a batch normalization, for each usual epsilon."""
     gamma, variance = entries.get(f"{prefix}weight"), entries[f"{prefix}running_var"]
     if gamma is None or gamma.shape != weight.shape[:1]:
         return []
-    scales = [gamma / np.sqrt(variance + epsilon) for epsilon in EPSILONS]
-    return [(scale, weight * scale[:, None, None, None]) for scale in scales]
+    stds = [np.sqrt(variance + epsilon) for epsilon in EPSILONS]
+    return [(gamma / std, std, weight * (gamma / std)[:, None, None, None]) for std in stds]
 
 
 def _bias_of(name, key, prefix, scale, entries, initial, trained):

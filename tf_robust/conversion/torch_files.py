@@ -1,19 +1,93 @@
-"""PyTorch models as ONNX files with batch normalization and the names of their weights kept: `export`."""
+"""PyTorch models: `load`, `scores`, and `export` as ONNX files with batch normalization and the names of their weights kept."""
 
 import contextlib
 import io
 import os
+import typing
 import warnings
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Mapping
 
 import numpy as np
-import onnx
-import onnx.numpy_helper
 
 from tf_robust.conversion import state_dict
+from tf_robust.utils.errors import readable
 from tf_robust.utils.lazy import import_extra
 
 OPSET = 17
+PROGRAM = ".pt2"  # suffix of a file of torch.export
+_PREFIXES = ("module.", "_orig_mod.")  # of keys, from parallel and compiled modules
+
+
+def load(path: str) -> typing.Any:
+    """Returns the module of a TorchScript file or of a program of `torch.export` (`.pt2`), which are programs: load those that you trust.
+
+    Pickled models and state dictionaries are never loaded.
+    """
+    program = path.endswith(PROGRAM)
+    if not program:
+        names: list[str] = []
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                names = archive.namelist()
+        if not any("code" in os.path.dirname(name).split("/") for name in names):
+            raise ValueError(
+                f"Expected a TorchScript file, as torch.jit.trace(model.eval(), images).save writes it. Received: {path}, which may be a "
+                "pickled model or state dictionary; these are not loaded. Try: write a TorchScript or ONNX file with the model's code"
+            )
+    torch = import_extra("torch", "torch")
+    with readable(path, "Try: copy it or write it again."):
+        return torch.export.load(path).module() if program else torch.jit.load(path, map_location="cpu").eval()
+
+
+def is_module(model: typing.Any) -> bool:
+    """Returns whether a model is a `torch.nn.Module`; does not import PyTorch."""
+    return any(one.__module__.startswith("torch.nn.") and one.__name__ == "Module" for one in type(model).__mro__)
+
+
+@contextlib.contextmanager
+def inference_mode(module: typing.Any) -> Iterator[None]:
+    """Context in which a module and its parts are in inference mode; a program of `torch.export` has no modes."""
+    in_training = [one for one in module.modules() if one.training]
+    with contextlib.suppress(NotImplementedError):
+        module.eval()
+    try:
+        yield
+    finally:
+        for one in in_training:
+            one.training = True
+
+
+def scores(module: typing.Any, images: np.ndarray) -> np.ndarray:
+    """Returns the scores float32 [N, classes] of a module for images [N, H, W, C] on its pixel scale."""
+    torch = import_extra("torch", "torch")
+    given = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
+    with torch.no_grad(), inference_mode(module):
+        return _array(module(given.to(next(module.parameters()))))
+
+
+def assign(module: typing.Any, entries: Mapping[str, np.ndarray]) -> None:
+    """Gives a module the weights of a `state_dict`, whose keys may lack its prefixes."""
+    torch = import_extra("torch", "torch")
+    own = module.state_dict()
+    module.load_state_dict({key: torch.from_numpy(np.array(entries[_without_prefixes(key)])).to(value) for key, value in own.items()})
+
+
+def read_entries(path: str) -> dict[str, np.ndarray]:
+    """Returns the `state_dict` of a file of weights, which is read with `weights_only=True`, or of a TorchScript or `.pt2` file.
+
+    Raises:
+        ValueError: the file cannot be read, or has no dictionary of tensors.
+    """
+    torch = import_extra("torch", "torch")
+    try:
+        entries = load(path).state_dict()
+    except ValueError:
+        with readable(path, "Try: torch.save(module.state_dict(), FILE)."):
+            entries = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(entries, dict) or not all(isinstance(value, torch.Tensor) for value in entries.values()):
+        raise ValueError(f"Expected a state_dict, names and tensors. Received: {path}. Try: torch.save(module.state_dict(), FILE)")
+    return _arrays(entries)
 
 
 def export(source, image_shape: tuple[int, int, int], path: str) -> dict[str, np.ndarray]:
@@ -32,17 +106,15 @@ def export(source, image_shape: tuple[int, int, int], path: str) -> dict[str, np
     images = torch.zeros(2, channels, height, width)
     names = {"input_names": ["images"], "output_names": ["scores"]}
     try:
-        if isinstance(source, (str, os.PathLike)) and os.fspath(source).endswith(".pt2"):
-            program = torch.export.load(os.fspath(source))
+        if isinstance(source, str) and source.endswith(PROGRAM):
+            program = torch.export.load(source)
             entries = program.state_dict
             with _silence():
                 torch.onnx.export(program, f=path, dynamo=True, optimize=False, external_data=False, verbose=False, **names)
         else:
-            module = torch.jit.load(os.fspath(source), map_location="cpu") if isinstance(source, (str, os.PathLike)) else source
+            module = load(source) if isinstance(source, str) else source
             entries = {key: value.clone() for key, value in module.state_dict().items()}
-            training = module.training
-            module.eval()
-            with _silence(), _distinct_weights(torch, module, entries) as distinct:
+            with inference_mode(module), _silence(), _distinct_weights(torch, module, entries) as distinct:
                 torch.onnx.export(
                     module,
                     (images.to(next(module.parameters()).device),),
@@ -55,34 +127,31 @@ def export(source, image_shape: tuple[int, int, int], path: str) -> dict[str, np
                     dynamic_axes={"images": {0: "n"}, "scores": {0: "n"}},
                     **names,
                 )
-            module.train(training)
             _set_weights(
                 path, {key: _array(value) for key, value in distinct.items()}, {key: _array(value) for key, value in entries.items()}
             )
     except Exception as error:  # of any kind: the model's code is the user's
-        name = source if isinstance(source, (str, os.PathLike)) else type(source).__name__
+        name = source if isinstance(source, str) else type(source).__name__
         raise ValueError(
             f"Expected a PyTorch model that torch.onnx.export can export. Received: {name}: {str(error).strip().splitlines()[0]}. Try: "
             "export it to ONNX by its own code"
         ) from error
-    return {_without(key, ("module.", "_orig_mod.")): _array(value) for key, value in entries.items()}
+    return _arrays(entries)
 
 
 def channels_of(source) -> int:
     """Returns the number of channels of a model's images, from its first convolution; 3 if that takes neither 1 nor 3."""
-    torch = import_extra("torch", "torch")
-    if not isinstance(source, (str, os.PathLike)):
-        parameters = source.parameters()
-    elif os.fspath(source).endswith(".pt2"):
-        parameters = torch.export.load(os.fspath(source)).parameters()
-    else:
-        parameters = torch.jit.load(os.fspath(source), map_location="cpu").parameters()
+    parameters = (load(source) if isinstance(source, str) else source).parameters()
     return next((int(one.shape[1]) for one in parameters if one.ndim == 4 and one.shape[1] in (1, 3)), 3)
 
 
 def _array(tensor) -> np.ndarray:
     tensor = tensor.detach().cpu()
     return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
+
+
+def _arrays(entries) -> dict[str, np.ndarray]:
+    return {_without_prefixes(key): _array(value) for key, value in entries.items()}
 
 
 @contextlib.contextmanager
@@ -102,6 +171,8 @@ def _distinct_weights(torch, module, entries):
 
 def _set_weights(path, distinct, entries):
     """Replaces the distinct weights of a file by the model's."""
+    import onnx
+
     model = onnx.load(path)
     initial = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     names = {name: (key, form) for key, (found, form) in state_dict.match(distinct, initial).items() for name in found}
@@ -113,8 +184,8 @@ def _set_weights(path, distinct, entries):
     onnx.save(model, path)
 
 
-def _without(key, prefixes):
-    for prefix in prefixes:
+def _without_prefixes(key):
+    for prefix in _PREFIXES:
         key = key.removeprefix(prefix)
     return key
 

@@ -74,7 +74,7 @@ def evaluate_model(
     classifier, data, source = match_model_and_data(classifier, data, split_chosen)
     if not split_chosen:
         print_default_split(data)
-    config = with_possible_attacks(data.eval_config, classifier, source)
+    classifier, config = with_possible_attacks(classifier, data.eval_config, source)
     data = dataclasses.replace(data, eval_config=config)
     training_source = data.noise_source()
     shifts = data.shifts(source) if config.shifts else []
@@ -314,14 +314,22 @@ def _checks_inputs(predict):
     return predict.interface.check_inputs
 
 
-def with_possible_attacks(eval_config: evaluation.EvalConfig, predict: Classifier, source: Source) -> evaluation.EvalConfig:
-    """Returns an evaluation whose attacks the model permits: without gradients Square in place of AutoAttack, none of the smoothed model.
+def with_possible_attacks(
+    predict: Classifier, eval_config: evaluation.EvalConfig, source: Source
+) -> tuple[Classifier, evaluation.EvalConfig]:
+    """Returns a model with gradients, if the evaluation needs them, and an evaluation whose attacks the model permits.
 
-    Other attacks and attack curves raise ValueError for a model without gradients.
+    An ONNX file is converted to a Keras model. A model without gradients is attacked by Square in place of AutoAttack, and not attacked as
+    a smoothed model; other attacks and attack curves raise ValueError.
     """
     chosen = {*eval_config.evaluations}
-    if not chosen & {"adversarial", "attack_curves", "certified"} or predict.has_gradients(source.image_shape):
-        return eval_config
+    of_attacks = "adversarial" in chosen and eval_config.attack != ("square",)
+    of_smoothing = "certified" in chosen and eval_config.smoothing_attack
+    if not (of_attacks or of_smoothing or "attack_curves" in chosen):
+        return predict, eval_config
+    predict, reason = with_gradients(predict, evaluation.first_images(source, loading.COMPARED)[0])
+    if not reason:
+        return predict, eval_config
     needs = []
     if "adversarial" in chosen and eval_config.attack != ("autoattack",):
         own = [name for name in eval_config.attack if attacks.ATTACKS[name].__module__.startswith("tf_robust.")]
@@ -330,7 +338,7 @@ def with_possible_attacks(eval_config: evaluation.EvalConfig, predict: Classifie
         needs.append("evaluations=attack_curves")
     if needs:
         raise ValueError(
-            f"Expected a model with gradients for {', '.join(needs)}. Received: {predict.path}, {predict.why_no_gradients()}; "
+            f"Expected a model with gradients for {', '.join(needs)}. Received: {predict.path}, {reason}; "
             "or attack=square, which needs none, and no attack_curves"
         )
     without_gradients = f"{predict.path} has no gradients{', as its input is uint8' if predict.takes_uint8 else ''}"
@@ -338,10 +346,27 @@ def with_possible_attacks(eval_config: evaluation.EvalConfig, predict: Classifie
         print_note(f"{without_gradients}: it is certified, but not attacked (smoothing_attack=false).")
         eval_config = dataclasses.replace(eval_config, smoothing_attack=False)
     if "adversarial" not in chosen or "autoattack" not in eval_config.attack:
-        return eval_config
+        return predict, eval_config
     transferred = f", and by attacks transferred from {eval_config.surrogate}" if eval_config.surrogate else ""
     print_note(f"{without_gradients}: it is attacked by Square alone (attack=square){transferred}.")
-    return dataclasses.replace(eval_config, attack=("square",))
+    return predict, dataclasses.replace(eval_config, attack=("square",))
+
+
+def with_gradients(predict: Classifier, images: np.ndarray) -> tuple[Classifier, str]:
+    """Returns a model with gradients, of an ONNX file the Keras model of its graph, and ""; or the given model, and why it has none.
+
+    images: float32 [N, H, W, C] in [0, 1], on which the scores of both are compared.
+    """
+    if predict.has_gradients(images.shape[1:]):
+        return predict, ""
+    if not predict.takes_uint8:
+        try:
+            converted = loading.as_keras(predict, images)
+        except (ImportError, ValueError) as error:
+            return predict, f"which is not converted to a Keras model with gradients: {error}"
+        if converted.has_gradients(images.shape[1:]):
+            return converted, ""
+    return predict, predict.why_no_gradients()
 
 
 def load_surrogate(model: Classifier | str | os.PathLike | keras.Model | Callable, source: Source, trust: bool = False) -> Classifier:
@@ -366,8 +391,9 @@ def load_surrogate(model: Classifier | str | os.PathLike | keras.Model | Callabl
             f"Expected a surrogate with the {source.num_classes} classes of {source.name}. Received: {surrogate.path} with "
             f"{surrogate.num_classes} classes"
         )
-    if not surrogate.has_gradients(source.image_shape):
-        raise ValueError(f"Expected a surrogate with gradients. Received: {surrogate.path}, {surrogate.why_no_gradients()}")
+    surrogate, reason = with_gradients(surrogate, evaluation.first_images(source, loading.COMPARED)[0])
+    if reason:
+        raise ValueError(f"Expected a surrogate with gradients. Received: {surrogate.path}, {reason}")
     images, labels = evaluation.first_images(source, IMAGES_FOR_OUTPUTS)
     scaled = with_checked_inputs(with_checked_batches(surrogate.with_known_outputs(images), images), source)
     accuracy = float((scaled(images).numpy().argmax(axis=1) == labels).mean())

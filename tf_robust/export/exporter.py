@@ -5,19 +5,21 @@ import datetime
 import functools
 import os
 import tempfile
+import typing
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from tf_robust import data, evaluation
+from tf_robust.conversion import converted
 from tf_robust.data.source import digest
 from tf_robust.evaluation import EvalConfig, MetricValue, evaluation_data, model_evaluation
 from tf_robust.evaluation.evaluation_data import EvaluationData
 from tf_robust.report.evaluated_model import EvaluatedModel
 from tf_robust.saved_models import export, latency, loading
-from tf_robust.saved_models.formats import FORMATS, check_convertible, files, size
+from tf_robust.saved_models.formats import FORMATS, check_convertible, files, format_of, keras_files, size
 from tf_robust.saved_models.input_check import in_batches
-from tf_robust.saved_models.interface import read_card
+from tf_robust.saved_models.interface import declared_range, read_card
 from tf_robust.utils import environment
 from tf_robust.utils.files import atomic_folder, read_json, write_json
 from tf_robust.utils.progress import print_note
@@ -60,12 +62,50 @@ def write_formats(
     return written, failures
 
 
+def convert(model: EvaluatedModel, output: str, *, with_data: bool, image_size: tuple[int, int] | None = None) -> converted.Converted:
+    """Converts a model of ONNX or PyTorch to a Keras model that can be trained, and writes it with its card.
+
+    Args:
+        model: the file, and the images on which the scores of both are compared.
+        output: path of the Keras file.
+        with_data: whether there are images; else noise is compared, for which the pixel scale of the model is not needed.
+        image_size: height and width, without data, of a PyTorch model or a file of any size.
+
+    Raises:
+        ValueError: the model cannot be converted, with the node; or its scores differ by more than allowed.
+    """
+    read_by = format_of(model.path)
+    if read_by is None or not read_by.converted:
+        raise ValueError(f"Expected a model of ONNX or PyTorch: .onnx, .pt, .pth, .torchscript or .pt2. Received: {model.path}")
+    if not output.endswith(FORMATS["keras"].suffixes):
+        raise ValueError(f"Expected an output that ends with .keras. Received: {output}")
+    entries: dict[str, typing.Any] = {}
+    if with_data:
+        loaded, _, source = model_evaluation.match_model_and_data(model.load(), model.data, model.split_chosen)
+        classifier = loading.as_keras(loaded, evaluation.first_images(source, loading.COMPARED)[0])
+        entries = {"input": export.input_card(source, None, classifier.pixel_scale), "output": classifier.interface.outputs}
+    else:
+        if model.interface.input_range == "auto":
+            raise ValueError("Expected data with input_range=auto, which is found on images. Received: none. Try: --data=NAME")
+        made = converted.convert(model.path, image_size).model
+        classifier = loading.classifier_of(made, model.interface, model.path)
+        known = model.interface.input_range or declared_range(classifier.card)
+        entries = {"input": {"range": classifier.pixel_scale}} if known else {}
+    record: typing.Any = converted.converted(classifier.loaded)
+    card = {**entries, "converted_from": model.path, "model_digest": classifier.digest(), "largest_difference": record.difference}
+    os.makedirs(os.path.dirname(os.path.abspath(output)), exist_ok=True)
+    keras_files.write(classifier.loaded, output, model.path)
+    write_json(card_of(output), {**card, "versions": environment.describe(), "date": datetime.date.today().isoformat()})
+    return record
+
+
 class Exporter:
     """Exports one model, and compares the outputs of the files with its own on images of its data."""
 
     def __init__(self, evaluated: EvaluatedModel, unit_range: bool = False, logits: bool = False):
         check_convertible(evaluated.path)
         loaded, self.given, self.source = model_evaluation.match_model_and_data(evaluated.load(), evaluated.data, evaluated.split_chosen)
+        loaded = loading.as_keras(loaded, evaluation.first_images(self.source, loading.COMPARED)[0])
         classifier = self.classifier = loading.without_softmax(loaded) if logits else loaded
         model = self.model = export.Deployable(classifier, tuple(self.source.image_shape), unit_range=unit_range, logits=logits)
         print(

@@ -131,12 +131,12 @@ def _splits(given, own):
 
 
 def _check_classes(parts):
-    """Raises ValueError if a class has images, but fewer than two training images; notes classes without any."""
+    """Raises ValueError if a class has images, but fewer than two training images; of some of a model's classes it notes those without."""
     train = parts["train"]
     held_out = np.concatenate([parts[name].read_labels() for name in ("validation", "test")])
     counts = np.bincount(train.read_labels(), minlength=train.num_classes)
     rare = [f"{train.class_names[i]!r} ({counts[i]})" for i in np.flatnonzero(counts < 2) if counts[i] or i in held_out]
-    if rare:
+    if rare and not train.label_columns:
         raise ValueError(
             f"Expected at least two training images of each class of {train.name}. Received: fewer of {len(rare)} "
             f"class{'es' * (len(rare) > 1)}, {_first(rare)}. Try: add images, or leave the class out of the data"

@@ -15,6 +15,7 @@ from tf_robust import data, methods, models
 from tf_robust.data.source import Source
 from tf_robust.evaluation.evaluation_data import EvaluationData, check_unchanged
 from tf_robust.evaluation.model_evaluation import check_model_suits, note_classes, with_checked_inputs, with_known_outputs
+from tf_robust.evaluation.scoring import first_images
 from tf_robust.hardening import candidates, final_evaluation, training
 from tf_robust.hardening.config import HardenConfig, parse_budget
 from tf_robust.hardening.data import fraction_held_out, parts_of, validation_set
@@ -70,7 +71,8 @@ def harden(
         check_model_suits(classifier, parts.validation)
         note_classes(parts.validation, classifier.num_classes or parts.validation.num_classes)
         classifier = with_checked_inputs(with_known_outputs(classifier, parts.validation), parts.validation)
-        model = trainable(classifier, parts.train.image_shape)
+        examples = first_images(parts.validation, loading.COMPARED)[0]
+        model = trainable(loading.as_keras(classifier, examples), parts.train.image_shape, config.state_dict)
         check_gradients(model.classifier, parts.train.image_shape)
         if isinstance(model.model, tf.keras.Model):
             compiled_as_given(model.model, classifier.path, classifier.interface.trust)
@@ -126,9 +128,10 @@ def harden(
         weights = {START: search.trainers.start} | ({HARDENED: frontier.weights(hardened.chosen)} if hardened.chosen else {})
         model.network.set_weights([*weights.values()][-1])
         if hardened.changed:
-            _deliver(hardened, folder)
+            _deliver(hardened, folder, examples)
         elif not interrupted:  # else the model of a search that was complete would be lost
-            _remove_delivered(os.path.join(folder, HARDENED) + model.suffix)
+            for suffix in (model.suffix, *model.other_suffixes):
+                _remove_delivered(os.path.join(folder, HARDENED) + suffix)
         if interrupted:
             return hardened
         try:
@@ -222,7 +225,7 @@ def _difference(paired):
 def _arguments(config, given, parts, model):
     """Everything that the trials of a search depend on, for JSON."""
     return {
-        **dataclasses.asdict(config),
+        **{name: value for name, value in dataclasses.asdict(config).items() if name != "state_dict"},
         "seed": given.seed,
         "data": given.config.data,
         "classes": given.config.classes,
@@ -257,7 +260,7 @@ def _check_start(start, labels, path):
     )
 
 
-def _deliver(hardened, folder):
+def _deliver(hardened, folder, images):
     """Writes the model and its record and removes an earlier final evaluation; if that fails, the trials have the weights."""
     if os.path.exists(report := os.path.join(folder, "harden.html")):
         os.remove(report)
@@ -266,6 +269,7 @@ def _deliver(hardened, folder):
         hardened.save(os.path.join(folder, HARDENED))
     except OSError as error:
         raise OSError(f"{error}. The weights are kept in {os.path.join(folder, 'trials')}: the same command writes the model") from error
+    hardened.files += hardened.trainable.save_others(os.path.join(folder, HARDENED), images)
 
 
 def _remove_delivered(path):

@@ -107,6 +107,7 @@ class Hardened:
     temporary: tempfile.TemporaryDirectory | None = None  # folder of the evaluations, which is deleted with the result
     evaluations: list[dict] = dataclasses.field(default_factory=list)  # of the initial and the hardened model, as in `evaluation.json`
     images: list[Image] = dataclasses.field(default_factory=list)  # figures for the report, (path of a PNG file, caption)
+    files: list[str] = dataclasses.field(default_factory=list)  # lines on the ONNX file and the PyTorch weights beside the Keras file
 
     def __repr__(self) -> str:
         return f"<Hardened: {self.notes[0]}>"
@@ -116,8 +117,18 @@ class Hardened:
 
     @property
     def model(self) -> keras.Model:
-        """The hardened model as it was loaded: a keras.Model, or what `tf.saved_model.load` returns; unchanged if nothing helps."""
+        """The hardened model: a keras.Model, or what `tf.saved_model.load` returns; unchanged if nothing helps."""
         return self.trainable.model
+
+    @property
+    def module(self) -> typing.Any:
+        """A copy of the `torch.nn.Module` that was hardened, with the new weights; the given one is unchanged.
+
+        Raises ValueError if the model is not PyTorch's.
+        """
+        if (record := self.trainable.origin) is None:
+            raise ValueError(f"Expected a PyTorch model. Received: {self.trainable.classifier.path}. Try: model, a Keras model")
+        return record.module()
 
     @property
     def chosen(self) -> Point | None:
@@ -155,12 +166,15 @@ class Hardened:
         scaled = self.trainable.network is not self.model and "input_range" not in options
         if not self.chosen or not isinstance(self.model, keras.Model) or scaled:
             return ""
-        return lines_of(self.chosen, self.trainable.classifier.path, batch_size=self.batch_size, seed=self.seed, options=options)
+        path, record = self.trainable.classifier.path, self.trainable.origin
+        size = tuple(record.model.input_shape[1:3]) if record else None
+        return lines_of(self.chosen, path, batch_size=self.batch_size, seed=self.seed, options=options, image_size=size)
 
     def save(self, path: str) -> str:
         """Writes the model, of the kind that was given, and returns the path: a Keras file, or a SavedModel with the same signatures.
 
-        Raises ValueError for a suffix of another kind; OSError if it cannot be written.
+        Of a model of ONNX or PyTorch the suffix decides: `.keras`, `.onnx` (a copy of the file with the new weights) or `.pt` (the
+        `state_dict`). Raises ValueError for a suffix of another kind; OSError if it cannot be written.
         """
         path = self.trainable.save(path)
         self.update_card(path)
@@ -282,11 +296,19 @@ def frontier_chart(start: Point, points: Sequence[Point], chosen: Point | None, 
     return finish(chart, "frontier", caption, 380)
 
 
-def lines_of(point: Point, path: str, *, batch_size: int, seed: int, options: Mapping[str, typing.Any]) -> str:
+def lines_of(
+    point: Point,
+    path: str,
+    *,
+    batch_size: int,
+    seed: int,
+    options: Mapping[str, typing.Any],
+    image_size: tuple[int, ...] | None = None,
+) -> str:
     """Returns lines of Python that fine-tune a model as a point of the frontier was, and interpolate its weights.
 
     The order of the images and the draws differ from the search, so that the results are alike, not equal. `path` is the file of the
-    initial model; `options` are arguments of all methods, such as `input_range`.
+    initial model; `options` are arguments of all methods, such as `input_range`; `image_size` is that of a converted model.
     """
     members = []
     for candidate, steps, _ in point.members:
@@ -298,8 +320,10 @@ def lines_of(point: Point, path: str, *, batch_size: int, seed: int, options: Ma
         settings |= views | {name: repr(value) for name, value in {"seed": seed, **options}.items()}
         members.append((candidate, steps, method.__name__, settings))
     candidates = [candidate for candidate, *_ in members]
+    load = f"model = keras.saving.load_model({path!r}, compile=False)"
+    load = f"model = tfr.load({path!r}, trainable=True, image_size={image_size})" if image_size else load
     return _RECIPE.render(
-        model=f"model = keras.saving.load_model({path!r}, compile=False)" if os.path.isfile(path) else "# model: the one before the search",
+        model=load if os.path.isfile(path) else "# model: the one before the search",
         seed=seed,
         batch_size=batch_size,
         flip=any(candidate.augmentations for candidate in candidates),

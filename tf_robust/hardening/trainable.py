@@ -1,22 +1,22 @@
-"""The model to harden, as training methods take it, and as a file of the kind that it came as."""
+"""The model to harden, as training methods take it, and as files of the kind that it came as."""
 
 import dataclasses
 import os
 import shutil
-import tempfile
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tf_robust import models
+from tf_robust.conversion import converted, torch_files
 from tf_robust.models import weights
 from tf_robust.saved_models import formats
-from tf_robust.saved_models.formats import FORMATS
+from tf_robust.saved_models.formats import FORMATS, keras_files
 from tf_robust.saved_models.loading import Classifier
-from tf_robust.utils.files import atomic_file, atomic_folder, disk_is_full, storable
+from tf_robust.utils.files import atomic_folder, disk_is_full, storable
 
 KERAS = (*FORMATS["keras"].suffixes, *FORMATS["hdf5"].suffixes)
 _SAMPLES = 8  # noise images by whose scores the kind of output is known
@@ -37,6 +37,7 @@ class TrainableModel:
     options: dict[str, typing.Any] = dataclasses.field(default_factory=dict)  # `input_range` and `from_logits` of a method on `network`
     skip: tuple[str, ...] = ()  # names of methods that do not suit the model
     has_batch_norm: bool = False  # whether training updates moving averages; False for a SavedModel, whose training mode is lost
+    entries: Mapping[str, np.ndarray] | None = None  # the `state_dict` from which an ONNX file was exported
 
     @property
     def model(self) -> typing.Any:
@@ -51,25 +52,43 @@ class TrainableModel:
         suffix = os.path.splitext(self.classifier.path)[1].lower()
         return suffix if suffix in KERAS and os.path.isfile(self.classifier.path) else KERAS[0]
 
+    @property
+    def origin(self) -> converted.Converted | None:
+        """The ONNX file or PyTorch model that the model was converted from; None: it was not converted."""
+        return converted.converted(self.model) if isinstance(self.model, keras.Model) else None
+
+    @property
+    def other_suffixes(self) -> tuple[str, ...]:
+        """Suffixes of further files that are written: of a converted model its ONNX file, and the `state_dict` of a PyTorch model."""
+        if (record := self.origin) is None:
+            return ()
+        has_entries = record.entries is not None or self.entries is not None
+        return (converted.ONNX, converted.STATE_DICT[0]) if has_entries else (converted.ONNX,)
+
     def save(self, path: str | os.PathLike) -> str:
         """Writes the model with its current weights, atomically, and returns the path, whose suffix may be omitted.
 
-        An older model is replaced. Raises ValueError for the suffix of another format, or if Keras cannot write the model; FileExistsError
+        A converted model is also written as the ONNX file (`.onnx`) and, if it is PyTorch's, its `state_dict` (`.pt`). An older model is
+        replaced. Raises ValueError for the suffix of another format, or if Keras cannot write the model; FileExistsError
         if something else than a model is there; OSError if the model cannot be written.
         """
         path, suffix = os.fspath(path), self.suffix
         stem, given = os.path.splitext(path)
+        if self.origin and given.lower() in (converted.ONNX, *converted.STATE_DICT):
+            suffix = given.lower()
         if given.lower() not in formats.suffixes():
             path += suffix
         elif given.lower() != suffix and {given.lower(), suffix} != {".h5", ".hdf5"}:
-            expected = f"a path that ends with {suffix}, as a Keras file does" if suffix else "a folder: the initial model is a SavedModel"
+            known = " or ".join([suffix, *self.other_suffixes])
+            expected = f"a path that ends with {known}" if suffix else "a folder: the initial model is a SavedModel"
             raise ValueError(f"Expected {expected}. Received: {path}. Try: {stem}{suffix}")
         replaceable = os.path.isfile(path) if suffix else _is_saved_model(path) or os.path.isdir(path) and not os.listdir(path)
         if os.path.lexists(path) and not replaceable:
             kind = "file" if suffix else "SavedModel folder"
             raise FileExistsError(f"Expected a path without anything, or a {kind} to replace. Received: {path}. Try: another path")
+        write = _write_original if suffix not in ("", *KERAS) else _write_keras_file if suffix else _write_saved_model
         try:
-            (_write_keras_file if suffix else _write_saved_model)(self, path)
+            write(self, path)
         except (OSError, tf.errors.OpError) as error:
             reason = "the disk is full" if disk_is_full(error) else " ".join(str(error).split())
             raise OSError(
@@ -78,20 +97,34 @@ class TrainableModel:
             ) from error
         return path
 
+    def save_others(self, stem: str, images: np.ndarray) -> list[str]:
+        """Writes the files of `other_suffixes`, and returns a line about each: how much its scores differ, or why it is not written.
+
+        images: [N, H, W, C] in [0, 1], on which the scores of the written files are compared with the model's.
+        """
+        lines: list[str] = []
+        if (origin := self.origin) is None:
+            return lines
+        values = self.classifier.model_input(images).numpy()
+        for suffix in self.other_suffixes:
+            path = f"{stem}{suffix}"
+            try:
+                self.save(path)
+                difference = origin.difference_of(path, values)
+            except ValueError as error:
+                lines.append(f"Not written: {path}: {error}")
+            else:
+                measured = "" if difference is None else f", whose scores differ by at most {difference:.1g} of the largest"
+                lines.append(f"Written: {path}{measured}")
+        return lines
+
+
+def _write_original(start, path):
+    start.origin.save(path, start.entries)
+
 
 def _write_keras_file(start, path):
-    with tempfile.TemporaryDirectory() as folder:  # Keras takes no open file
-        complete = os.path.join(folder, f"model{os.path.splitext(path)[1].lower()}")
-        try:
-            start.model.save(complete)
-        except (NotImplementedError, TypeError, ValueError) as error:
-            reason = " ".join(str(error).split())[:300]
-            raise ValueError(
-                f"Expected a model that Keras can save. Received: {start.classifier.path}: {reason}. "
-                "Try: get_config and from_config in its custom classes"
-            ) from error
-        with open(complete, "rb") as file, atomic_file(path, "wb") as written:
-            shutil.copyfileobj(file, written)
+    keras_files.write(start.model, path, start.classifier.path)
 
 
 def _write_saved_model(start, path):
@@ -124,17 +157,16 @@ def check_format(path: str | os.PathLike) -> None:
         reason = (
             "a preset of keras_hub, whose preprocessing is not part of the model. Try: keras.Model(images, classifier(preprocessed images))"
         )
-    elif found and not found.graph:
+    elif found and not found.graph and not found.converted:
         reason = "a file without gradients. Try: the Keras model or SavedModel from which it was converted"
-        reason = "whose weights PyTorch trains. Try: the model as a Keras model" if found.gradients else reason
     if reason:
         raise _not_trainable(os.fspath(path), reason)
 
 
 def _not_trainable(path, reason):
     return ValueError(
-        "Expected a model that can be trained: a Keras model (.keras, .h5, zoo:NAME, applications:NAME or a keras.Model) "
-        f"or a SavedModel folder. Received: {path}, {reason}"
+        "Expected a model that can be trained: a Keras model (.keras, .h5, zoo:NAME, applications:NAME or a keras.Model), a SavedModel "
+        f"folder, an ONNX file (.onnx) or a PyTorch model (.pt, .pt2). Received: {path}, {reason}"
     )
 
 
@@ -149,10 +181,11 @@ def _is_saved_model(path):
     return os.path.isfile(os.path.join(path, "saved_model.pb"))
 
 
-def trainable(classifier: Classifier, image_shape: Sequence[int] = ()) -> TrainableModel:
+def trainable(classifier: Classifier, image_shape: Sequence[int] = (), state_dict: str = "") -> TrainableModel:
     """Returns the model behind a classifier for training on images (H, W, C); empty: the shape of its input.
 
-    Raises ValueError if it is of another format, is frozen or quantized, or no gradient reaches its weights.
+    state_dict: file of the weights from which an ONNX file was exported. Raises ValueError if the model is of another format, is frozen or
+    quantized, no gradient reaches its weights, or the `state_dict` does not fit.
     """
     if size := classifier.interface.input_size:
         raise ValueError(f"Expected images of the model's size. Received: input_size={size}. Try: image_size={size} in its place")
@@ -164,7 +197,14 @@ def trainable(classifier: Classifier, image_shape: Sequence[int] = ()) -> Traina
     classifier.check_images_match(shape)
     if classifier.interface.outputs == "auto":
         classifier = classifier.with_known_outputs(np.random.default_rng(0).random((_SAMPLES, *shape), np.float32))
-    return _of_saved_model(classifier, shape) if saved_model else _of_keras_model(classifier, shape)
+    start = _of_saved_model(classifier, shape) if saved_model else _of_keras_model(classifier, shape)
+    if not state_dict:
+        return start
+    if start.origin is None or start.origin.entries is not None:
+        raise ValueError(f"Expected an ONNX file with state_dict, its weights in PyTorch. Received: {classifier.path}")
+    entries = torch_files.read_entries(state_dict)
+    start.origin.state_dict(entries)  # raises if an entry does not fit
+    return dataclasses.replace(start, entries=entries)
 
 
 def _of_keras_model(classifier, shape):

@@ -293,8 +293,9 @@ def _differences(cells: Mapping[Key, Entry], baseline: str) -> dict[Key, Differe
         if halves:
             below, above = np.linalg.norm(halves, axis=0)
             low, high = float(mean - below), float(mean + above)
-        significant = low is not None and high is not None and (low > _ROUNDING or high < -_ROUNDING)
-        significant = significant and (images is not None or high - low > _ROUNDING)
+        significant = False
+        if low is not None and high is not None:
+            significant = (low > _ROUNDING or high < -_ROUNDING) and (images is not None or high - low > _ROUNDING)
         gain = mean * (-1 if parse_metric(metric).lower_is_better else 1)
         found[row, metric] = Difference(mean, low, high, significant, gain, paired["pairs"], images["count"] if images else None)
     return found

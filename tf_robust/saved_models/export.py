@@ -34,7 +34,7 @@ from tf_robust.layers import ScaleLogits
 from tf_robust.models.batch_norms import folded_batch_norms
 from tf_robust.ops import image_ops
 from tf_robust.saved_models.classifier import Classifier, nodes_of, types_in
-from tf_robust.saved_models.formats import FORMATS, check_convertible, files
+from tf_robust.saved_models.formats import FORMATS, files
 from tf_robust.saved_models.formats.keras_files import compiled_as_given
 from tf_robust.saved_models.interface import Kind
 from tf_robust.saved_models.loading import classifier_of
@@ -151,7 +151,6 @@ class Deployable(tf.Module):
 
     def __init__(self, classifier: Classifier, shape: tuple[int, ...], *, unit_range: bool = False, logits: bool = False):
         super().__init__()
-        check_convertible(classifier.path)
         self.classifier, self.unit_range = classifier, unit_range
         self._takes_logarithm = logits and classifier.interface.outputs == "probabilities"
         self.output: Kind = "logits" if logits or classifier.interface.outputs != "probabilities" else "probabilities"

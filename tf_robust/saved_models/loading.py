@@ -12,9 +12,11 @@ import os
 from collections.abc import Callable
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tf_robust import models
+from tf_robust.conversion import converted, torch_files
 from tf_robust.models.named import model_of_function
 from tf_robust.saved_models import formats
 from tf_robust.saved_models.classifier import Classifier, advice_on_channels
@@ -23,9 +25,11 @@ from tf_robust.saved_models.interface import NAMED_RANGES, OUTPUTS, ModelInterfa
 from tf_robust.saved_models.signatures import Signature, listed, shape_text
 from tf_robust.saved_models.zoo import rebuild
 from tf_robust.utils.errors import cause, line_of_user
+from tf_robust.utils.progress import print_note
 
 __all__ = ["NAMED_RANGES", "Classifier", "ModelInterface", "classifier_of", "image_size_of", "load_classifier"]
 
+COMPARED = 8  # images, on which a converted model is compared
 _OF_TENSORFLOW = (keras.Layer, tf.Module, tf.types.experimental.PolymorphicFunction)  # other functions may compute by NumPy
 _IMAGES = "takes one batch of images [N, H, W, C], floats or uint8. Received:"
 
@@ -71,8 +75,9 @@ def classifier_of(model: keras.Model | Callable, interface: ModelInterface = Mod
     """Wraps a model in memory as a `Classifier`, in inference mode.
 
     Args:
-        model: a keras.Model, or a callable from a float32 batch [N, H, W, C] on the pixel scale `interface.input_range` to scores
-            [N, classes]; either may return a dictionary with the entry `interface.outputs`, or logits or probabilities if that is auto.
+        model: a keras.Model; a `torch.nn.Module`, in inference mode; or a callable from a float32 batch [N, H, W, C] on the pixel scale
+            `interface.input_range` to scores [N, classes]. Each may return a dictionary with the entry `interface.outputs`, or logits or
+            probabilities if that is auto.
         interface: its input and output conventions, which the model must fit, with the default signature.
         name: of the model, for messages; empty: its own.
     """
@@ -83,6 +88,10 @@ def classifier_of(model: keras.Model | Callable, interface: ModelInterface = Mod
         signature = keras_signature(model)
         if misfit := signature.misfit():
             raise ValueError(f"Expected a model that {_IMAGES} {path}, which {misfit}")
+    elif torch_files.is_module(model):
+        from tf_robust.saved_models.formats.torch_models import signature_of
+
+        signature = signature_of(model)
     else:
         spec = tf.TensorSpec(None, tf.float32)
         call = functools.partial(_scores_by_name, model, interface.outputs, path)
@@ -130,6 +139,26 @@ def _takes(model, images):
     except Exception:
         return False
     return True
+
+
+def as_keras(classifier: Classifier, images: np.ndarray) -> Classifier:
+    """Returns a classifier of ONNX or PyTorch as one of a trainable Keras model, which `conversion` makes of it; others as they are.
+
+    Its card, interface and path are the same. images: float32 [N, H, W, C] in [0, 1], on which the scores of both are compared.
+
+    Raises:
+        ValueError: the model cannot be converted, with the node; or its scores differ.
+    """
+    read_by = formats.format_of(classifier.path)
+    is_file = read_by is not None and read_by.converted
+    if isinstance(classifier.loaded, keras.Model) or not is_file and not torch_files.is_module(classifier.loaded):
+        return classifier
+    given = classifier.model_input(images[:COMPARED]).numpy().astype(np.float32)
+    record = converted.convert(classifier.path if is_file else classifier.loaded, images=given)
+    print_note(f"{classifier.path} is converted to a Keras model, whose scores differ by at most {record.difference:.1g} of the largest.")
+    if record.untrained:
+        print_note(f"constants of {classifier.path} that are not trained: {', '.join(record.untrained)}.")
+    return classifier_of(record.model, dataclasses.replace(classifier.interface, input_range=classifier.pixel_scale), classifier.path)
 
 
 def with_batch_statistics(classifier: Classifier) -> Classifier:

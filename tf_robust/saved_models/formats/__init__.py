@@ -38,6 +38,7 @@ class Format:
         prefix: of the names of models that are not files: PREFIX:NAME.
         gradients: whether scores have gradients with respect to the images.
         graph: whether the model is a TensorFlow graph, which can be converted.
+        converted: whether `conversion` makes a Keras model of it, which can be trained and converted.
         file: name of the file that `export` writes; empty: it is not written.
         writer: (name of the format, `Deployable`, path, card, calibration images or None, `Fit` or None) writes a model; see
             `export.write`.
@@ -54,6 +55,7 @@ class Format:
     prefix: str = ""
     gradients: bool = True
     graph: bool = True
+    converted: bool = False
     file: str = ""
     writer: Callable[..., None] | None = None
     runtime: Callable[..., Callable[[], object]] | None = None
@@ -97,14 +99,20 @@ FORMATS: dict[str, Format] = {
         suffixes=(".onnx",),
         gradients=False,
         graph=False,
+        converted=True,
         file="model.onnx",
         writer=_function("export:write_onnx"),
         runtime=_function("latency:onnx"),
         extra="onnx",
         packages=("onnx", "onnxruntime", "tf2onnx"),
     ),
-    "torchscript": Format(
-        _function("formats.torchscript_file:read"), (".pt", ".pth", ".torchscript"), graph=False, extra="torch", packages=("torch",)
+    "torch": Format(
+        _function("formats.torch_models:read"),
+        suffixes=(".pt", ".pth", ".torchscript", ".pt2"),
+        graph=False,
+        converted=True,
+        extra="torch",
+        packages=("torch",),
     ),
     "zoo": Format(_function("formats.keras_files:read_pretrained"), prefix="zoo"),
     "applications": Format(_function("formats.keras_files:read_application"), prefix="applications"),
@@ -184,10 +192,10 @@ def is_function(path: str | os.PathLike) -> bool:
 
 
 def check_convertible(path: str) -> None:
-    """Raises ValueError if a model was converted already, to a format without a TensorFlow graph."""
-    if (found := format_of(path)) and not found.graph:
+    """Raises ValueError if a model was converted already, to a format without a TensorFlow graph and of which no Keras model is made."""
+    if (found := format_of(path)) and not found.graph and not found.converted:
         raise ValueError(
-            "Expected a model that can be converted: the workdir of a run, a SavedModel, a Keras file or zoo:NAME. "
+            "Expected a model that can be converted: the workdir of a run, a SavedModel, a Keras, ONNX or PyTorch file or zoo:NAME. "
             f"Received: {path}. Try: the float model that it was made of"
         )
 

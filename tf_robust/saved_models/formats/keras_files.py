@@ -19,12 +19,14 @@ import h5py
 import keras
 import tensorflow as tf
 
+import tf_robust.layers  # noqa: F401 (registers the layers of converted models)
 from tf_robust import models
 from tf_robust.models.batch_norms import folded_batch_norms
 from tf_robust.models.named import application_family
 from tf_robust.saved_models import zoo
 from tf_robust.saved_models.signatures import BEFORE_SOFTMAX, Signature
 from tf_robust.utils.errors import readable
+from tf_robust.utils.files import atomic_file
 from tf_robust.utils.lazy import import_extra
 
 _ADVICE = (
@@ -131,6 +133,22 @@ def compiled_as_given(model: keras.Model, path: str, trust: bool = False) -> ker
         warnings.simplefilter("ignore")
         return compile_like(model, keras.saving.load_model(path, safe_mode=not trust))
     return model
+
+
+def write(model: keras.Model, path: str, name: str = "") -> None:
+    """Writes a Keras file, `.keras` or `.h5`, atomically; `name` is that of the model, for messages."""
+    with tempfile.TemporaryDirectory() as folder:  # Keras takes no open file
+        complete = os.path.join(folder, f"model{os.path.splitext(path)[1].lower()}")
+        try:
+            model.save(complete)
+        except (NotImplementedError, TypeError, ValueError) as error:
+            reason = " ".join(str(error).split())[:300]
+            raise ValueError(
+                f"Expected a model that Keras can save. Received: {name or model.name}: {reason}. "
+                "Try: get_config and from_config in its custom classes"
+            ) from error
+        with open(complete, "rb") as file, atomic_file(path, "wb") as written:
+            shutil.copyfileobj(file, written)
 
 
 def compile_like(model: keras.Model, given: keras.Model) -> keras.Model:
