@@ -61,3 +61,14 @@ def test_corrupt_a_folder(tmp_path):
 def test_corrupt_embedded_photographs(tmp_path):
     printed = run("corrupt_a_folder.py", tmp_path).split()
     assert len(printed) == 6 and all(os.path.getsize(path) > 1000 for path in printed)
+
+
+@pytest.mark.slow
+def test_harden_a_pytorch_model(tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    printed = run("harden_a_pytorch_model.py", tmp_path)
+    initial, robust = (
+        [float(value) for value in re.findall(rf"^{name} .* ([\d.]+)  PGD ([\d.]+)$", printed, re.M)[0]] for name in ("initial", "hardened")
+    )
+    assert robust[1] > initial[1] + 0.2 and robust[0] > 0.8 and os.path.getsize(tmp_path / "hardened.pt") > 10_000
