@@ -68,7 +68,6 @@ def test_harden_a_pytorch_model(tmp_path):
     pytest.importorskip("torch")
     pytest.importorskip("onnxscript")
     printed = run("harden_a_pytorch_model.py", tmp_path)
-    initial, robust = (
-        [float(value) for value in re.findall(rf"^{name} .* ([\d.]+)  PGD ([\d.]+)$", printed, re.M)[0]] for name in ("initial", "hardened")
-    )
+    lines = [re.search(rf"^{name} .* ([\d.]+)  PGD ([\d.]+)$", printed, re.MULTILINE) for name in ("initial", "hardened")]
+    initial, robust = ([float(value) for value in line.groups()] for line in lines)
     assert robust[1] > initial[1] + 0.2 and robust[0] > 0.8 and os.path.getsize(tmp_path / "hardened.pt") > 10_000
