@@ -22,6 +22,7 @@ def in_float64(view):
 @pytest.mark.parametrize("name", sweep(["cross_entropy", "noisymix"], quick=("cross_entropy",)))
 def test_keras_fit_equals_our_loop(name, network, source, float64):
     by_keras, ours = build(name, network()), build(name, network())
+    by_keras.run_eagerly = True
     by_keras.fit(data.training_batches(source(), 12, seed=0, views=views(name)).take(4), verbose=0, shuffle=False)
     loop.fit(ours, source(), epochs=1, batch_size=12, views=views(name))
     for a, b in zip(weights(by_keras), weights(ours)):

@@ -1,4 +1,4 @@
-"""In float64, two devices take the steps of one: weights, queues, memories and metrics after 20 steps of plain SGD."""
+"""In float64, two devices take the steps of one: weights, queues, memories and metrics after eight steps of plain SGD."""
 
 import keras
 import numpy as np
@@ -56,7 +56,7 @@ def test_two_devices_take_the_steps_of_one(name, two_replicas, float64, monkeypa
     else:
         one = build(name)
         views = common.views(name)
-        grouped_fit(one, data.training_batches(tiny_source(), 12, seed=3, views=views).take(20), monkeypatch)
+        grouped_fit(one, data.training_batches(tiny_source(), 12, seed=3, views=views).take(8), monkeypatch)
     for a, b in zip(state(one), state(two), strict=True):
         assert a.dtype == np.float64 or not a.shape  # a position in a queue is an integer
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-8)
