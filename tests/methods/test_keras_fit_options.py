@@ -42,18 +42,12 @@ def both(build=functional, *, optimizer=None, compile_options=EAGERLY, x=X, y=Y,
 
 
 def test_options_of_optimizers():
-    """The first with a graph, in which gradients are accumulated by a condition."""
-    for graph, options in enumerate(
-        (
-            {"gradient_accumulation_steps": 2, "clipvalue": 0.01},
-            {"use_ema": True, "ema_momentum": 0.5, "clipnorm": 0.01},
-            {"global_clipnorm": 0.01, "weight_decay": 0.1, "loss_scale_factor": 1024.0},
-        )
-    ):
-        both(optimizer=lambda options=options: optimizers.SGD(0.1, **options), compile_options=EAGERLY if graph else {})
+    both(optimizer=lambda: optimizers.SGD(0.1, gradient_accumulation_steps=2, clipvalue=0.01), compile_options={})
+    ema = {"use_ema": True, "ema_momentum": 0.5}
+    both(optimizer=lambda: optimizers.SGD(0.1, **ema, global_clipnorm=0.01, weight_decay=0.1, loss_scale_factor=1024.0))
 
 
-@pytest.mark.parametrize("options", [{"steps_per_execution": 3}, {"jit_compile": True}, EAGERLY])
+@pytest.mark.parametrize("options", [{"steps_per_execution": 3}, {"jit_compile": True}])
 def test_options_of_compile(options):
     both(compile_options=options)
 
@@ -110,9 +104,7 @@ def with_one_output(activation):
     return keras.Model(model.inputs, keras.layers.Dense(1, activation=activation)(model.layers[-2].output))
 
 
-@pytest.mark.parametrize(
-    "activation, labels", [("sigmoid", Y % 2), (None, np.float32(Y % 2)[:, None]), ("sigmoid", SOFT[:, :1]), (None, SOFT[:, :1])]
-)
+@pytest.mark.parametrize("activation, labels", [("sigmoid", Y % 2), (None, SOFT[:, :1])])
 def test_models_with_one_output(activation, labels):
     """Weights, loss, metrics and their validation are those of Keras' binary cross-entropy."""
     histories, models = [], []
@@ -155,7 +147,6 @@ def test_a_second_fit_counts_the_steps_of_the_first(caplog):
     "name, callback",
     {
         "early stopping": lambda: callbacks.EarlyStopping("val_loss", min_delta=10.0, patience=1, restore_best_weights=True),
-        "plateau": lambda: callbacks.ReduceLROnPlateau("loss", factor=0.1, patience=1, min_delta=10.0),
         "schedule": lambda: callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5),
         "swap": lambda: callbacks.SwapEMAWeights(swap_on_epoch=True),
     }.items(),
@@ -164,8 +155,8 @@ def test_callbacks(name, callback):
     ema = {"use_ema": True, "ema_momentum": 0.5} if name == "swap" else {}
     compile_options = {} if name == "schedule" else EAGERLY  # a graph takes the new learning rate
     sgd = lambda: optimizers.SGD(0.1, **ema)
-    _, method = both(optimizer=sgd, compile_options=compile_options, epochs=4, callbacks=[callback], validation_data=(X, Y))
-    assert len(method.history.epoch) == (2 if name == "early stopping" else 4)
+    _, method = both(optimizer=sgd, compile_options=compile_options, epochs=3, callbacks=[callback], validation_data=(X, Y))
+    assert len(method.history.epoch) == (2 if name == "early stopping" else 3)
 
 
 def test_model_checkpoint_keeps_an_epoch(tmp_path):
