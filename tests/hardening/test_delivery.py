@@ -187,12 +187,11 @@ def test_other_content_is_not_replaced(tmp_path, saved, name):
     assert (folder / "thesis.txt").read_text() == "five years"
 
 
-@pytest.mark.parametrize("name", ["memory", "ours"])
 @pytest.mark.parametrize(
-    "failure, message",
+    "name, failure, message",
     [
-        (OSError(errno.ENOSPC, "No space left on device"), "the disk is full"),
-        (OSError(errno.EACCES, "Permission denied"), "Permission denied"),
+        ("memory", OSError(errno.ENOSPC, "No space left on device"), "the disk is full"),
+        ("ours", OSError(errno.EACCES, "Permission denied"), "Permission denied"),
     ],
 )
 def test_a_failed_write_leaves_nothing(tmp_path, saved, monkeypatch, name, failure, message):

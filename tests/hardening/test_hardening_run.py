@@ -371,21 +371,6 @@ def test_chance_is_the_accuracy_of_a_constant():
     harden._check_start(types.SimpleNamespace(outcome=Outcome(weak, weak)), labels, "m.keras")
 
 
-def test_few_images_are_not_called_near_chance():
-    right = np.ones(4, bool)
-    with pytest.raises(ValueError, match="Expected at least 5 validation images.*1.000.*chance is 0.500") as error:
-        harden._check_start(types.SimpleNamespace(outcome=Outcome(right, right)), np.array([0, 0, 1, 1]), "m.keras")
-    assert "near" not in str(error.value)
-
-
-def test_formats_that_cannot_be_trained(tmp_path):
-    (tmp_path / "model.onnx").write_bytes(b"")
-    with pytest.raises(
-        ValueError, match=r"Expected a model that can be trained: a Keras model .*Received: .*model.onnx, .* without gradients"
-    ):
-        tfr.harden(str(tmp_path / "model.onnx"), **OPTIONS)
-
-
 def test_a_model_near_chance(start):
     images, labels = FEW_STEPS["validation_data"]
     with pytest.raises(ValueError, match=r"Expected a trained model. Received: .*near that of chance, 0.333. Try: another input_range"):
@@ -442,5 +427,6 @@ def test_few_images_do_not_tell_an_accuracy_from_chance(labels, correct, needed)
     assert 2 * np.sqrt(0.25 / needed) < balanced - 0.5 <= 2 * np.sqrt(0.25 / (needed - 1))
     with pytest.raises(
         ValueError, match=f"Expected at least {needed} validation images .* Received: m.keras .* of {len(labels)} validation"
-    ):
+    ) as error:
         harden._check_start(types.SimpleNamespace(outcome=Outcome(outcome, outcome)), np.array(labels), "m.keras")
+    assert "near" not in str(error.value)

@@ -131,8 +131,10 @@ def test_embeddings_of_an_exported_model_are_its_own(saved):
     np.testing.assert_allclose(start.network(sample_images())["embedding"], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("input_range, low, high", [("0,1", 0, 1), ("0,255", 0, 255), ("-1,1", -1, 1), ("mean=0.5 std=0.25", -2, 2)])
-@pytest.mark.parametrize("softmax", [True, False])
+@pytest.mark.parametrize(
+    "input_range, low, high, softmax",
+    [("0,1", 0, 1, True), ("0,255", 0, 255, False), ("-1,1", -1, 1, True), ("mean=0.5 std=0.25", -2, 2, False)],
+)
 def test_keras_models_on_their_pixel_scale(input_range, low, high, softmax):
     start = trainable(classifier_of(keras_model(low, high, softmax), ModelInterface(input_range=input_range)))
     expected = start.classifier(sample_images())

@@ -168,7 +168,6 @@ class Halved(keras.optimizers.schedules.LearningRateSchedule):
 @pytest.mark.parametrize(
     "optimizer",
     [
-        lambda: keras.optimizers.Adam(0.01),
         lambda: keras.optimizers.SGD(0.01, momentum=0.9),
         lambda: keras.optimizers.Adam(Halved()),
         lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.01, momentum=0.9)),

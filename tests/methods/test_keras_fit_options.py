@@ -127,11 +127,15 @@ def test_models_with_one_output(activation, labels):
         np.testing.assert_allclose(histories[1][name], values, rtol=1e-3, err_msg=name)
 
 
-def test_labels_that_are_no_integers_stop_the_training():
-    method = methods.CrossEntropy(functional())
-    method.compile(optimizers.SGD(0.1), run_eagerly=True)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Expected integers as class indices"):
-        method.fit(X, Y + 0.5, verbose=0)
+def test_labels_that_are_neither_integers_nor_probabilities_stop_the_training():
+    for labels, message in (
+        (Y + 0.5, "Expected integers as class indices"),
+        (np.tile(np.float32([1.5, -0.5, 0.0]), [48, 1]), "probabilities that sum to 1"),  # of another sum: test_keras_fit
+    ):
+        method = methods.CrossEntropy(functional())
+        method.compile("sgd", run_eagerly=True)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            method.fit(X, labels, verbose=0)
 
 
 def test_a_second_fit_counts_the_steps_of_the_first(caplog):
@@ -247,11 +251,3 @@ def test_one_hot_labels_train_as_class_indices(name):
     fitted(first, eager=True)
     fitted(second, one_hot, eager=True)
     assert_equal(first.classifier, second.classifier, atol=1e-4)
-
-
-def test_rows_that_are_no_probabilities_stop_the_training():
-    method = methods.CrossEntropy(functional())
-    method.compile("sgd")
-    for row in ([0.5, 0.5, 0.5], [1.5, -0.5, 0.0]):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="probabilities that sum to 1"):
-            method.fit(X, np.tile(np.float32(row), [48, 1]), verbose=0)
