@@ -54,11 +54,12 @@ def test_cross_entropy_equals_keras_own_training(name, activation):
 
 @pytest.mark.parametrize("name", sweep([name for name in ON_IMAGES_AND_LABELS if name in DISTINCT], quick=("fcl", "noisymix")))
 def test_users_models_train_by_fit_as_by_our_loop(name, float64):
+    """Most without a graph; masks of PuzzleMix amplify the rounding, which differs between graphs and single operations."""
     options = quick_options(name)
     views = cheap_views(name, **options)
     by_fit, by_loop = (methods.METHODS[name](functional(), views=views, **options) for _ in range(2))
     assert [view if isinstance(view, str) else view.__name__ for view in by_fit.views] == list(by_loop.default_views)
-    history = fitted(by_fit, optimizer=keras.optimizers.SGD(0.1), eager=name != "fcl")
+    history = fitted(by_fit, optimizer=keras.optimizers.SGD(0.1), eager=name not in ("fcl", "puzzlemix"))
     by_loop.compile(keras.optimizers.SGD(0.1))
     loop.fit(by_loop, SOURCE, epochs=1, batch_size=12, validation=SOURCE, views=view_functions(views))
     assert_equal(by_fit.classifier, by_loop.classifier, atol=1e-6)
