@@ -85,3 +85,11 @@ def float64():
     keras.config.set_dtype_policy("float64")
     yield
     keras.config.set_dtype_policy("float32")
+
+
+@pytest.fixture
+def eagerly():
+    """Runs a few steps of training without graphs, which take longer to build."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)

@@ -11,6 +11,7 @@ import scipy.stats
 import tensorflow as tf
 from PIL import Image
 
+from tests.conftest import sweep
 from tests.rounding import tolerance
 from tf_robust import attacks, corruptions, metrics
 from tf_robust.hardening import diagnosis, target
@@ -34,6 +35,13 @@ def images():
 def predict(images):
     """Logits: a pixel's worth of each third, so that noise decides many."""
     return 20 * tf.reduce_mean(tf.reshape(images[:, :, 3:5], [-1, 3, 4 * 2 * 3]), axis=2)
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """The noise sets and one small change alone."""
+    monkeypatch.setattr(diagnosis, "GROUPS", ())
+    monkeypatch.setattr(diagnosis, "SMALL_CHANGES", {"translation": diagnosis.translation})
 
 
 def validation_of(images, labels, **options):
@@ -61,7 +69,7 @@ def test_unchanged_images_and_calibration(found, images):
     assert found.calibration == pytest.approx(metrics.rms_calibration_error(confidences, clean), abs=1e-5)
 
 
-@pytest.mark.parametrize("group", ["noise", "blur", "weather", "digital"])
+@pytest.mark.parametrize("group", sweep(["noise", "blur", "weather", "digital"], quick=("noise", "digital")))
 def test_each_image_has_one_corruption_of_a_family(found, images, group):
     pairs = pairs_of(f"{group}_corruptions")
     order = np.random.default_rng(target.SEED).permutation(len(pairs))
@@ -115,6 +123,7 @@ def test_classes_under_the_worst_change(found, images):
     assert total == pytest.approx(worst.accuracy)
 
 
+@pytest.mark.usefixtures("short")
 def test_a_rare_class_is_left_out(images):
     kept = np.r_[0:60, 60:69]
     found = diagnose(predict, validation_of(images[0][kept], images[1][kept]), NAMES)
@@ -141,6 +150,7 @@ def test_it_is_deterministic(found, images):
     assert diagnose(predict, validation_of(*images), NAMES, radius=8 / 255) == found
 
 
+@pytest.mark.usefixtures("short")
 def test_images_of_new_conditions_are_compared_without_pairs(images):
     shift = LabeledImages(images[0][::3] * 0.2, images[1][::3])
     found = diagnose(predict, validation_of(*images, shift=shift), NAMES)
@@ -156,6 +166,7 @@ def test_images_of_new_conditions_are_compared_without_pairs(images):
     assert (row.low, row.high) == pytest.approx(metrics.newcombe_interval(first, second))
 
 
+@pytest.mark.usefixtures("short")
 def test_masked_columns_do_not_compete(images):
     labels = np.where(images[1] == 0, 0, 1)
     with_third = diagnose(predict, validation_of(images[0], labels), NAMES)
@@ -207,6 +218,7 @@ def test_the_table_is_sorted_as_measured_and_renders():
     assert "dog 0.71 -> 0.22" in section.caption and "RMS calibration error on unchanged images: 0.083" in section.caption
 
 
+@pytest.mark.usefixtures("short")
 def test_a_radius_that_is_no_gray_level_is_written_as_a_number(images):
     found = diagnose(predict, validation_of(*images), NAMES, norm="l2", radius=0.25)
     assert found.rows[-1].name == "PGD (l2 0.25)"

@@ -14,8 +14,9 @@ import tensorflow as tf
 import tf_robust as tfr
 from tests.command_line import main
 from tests.small_runs import without_charts  # noqa: F401
-from tf_robust import corruptions, data, metrics
+from tf_robust import data
 from tf_robust.configs import DataConfig
+from tf_robust.corruptions import noise_sets
 from tf_robust.evaluation import EvalConfig
 from tf_robust.evaluation.evaluation_data import (
     EvaluationData,
@@ -24,7 +25,7 @@ from tf_robust.evaluation.evaluation_data import (
     with_default_split,
     with_validation_of_card,
 )
-from tf_robust.hardening import candidates, final_evaluation, harden
+from tf_robust.hardening import candidates, diagnosis, final_evaluation, harden, training
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.data import fraction_held_out
 from tf_robust.hardening.result import Hardened, frontier_chart
@@ -73,15 +74,18 @@ OPTIONS = {
     "input_range": "0,255",
     "max_clean_loss": 0.05,
 }
-MANY_STEPS = {**OPTIONS, "target": "corruptions", "evaluations": "clean,corruptions", "severities": "4", "budget": "700steps"}
+MANY_STEPS = {**OPTIONS, "target": "noise", "evaluations": "clean,noise", "budget": "480steps"}
 FEW_STEPS = {**OPTIONS, "target": "noise", "evaluations": "clean", "budget": "240steps"}  # three trials in the first rung
 
-RECIPES = ("extra corruptions", "Patch Gaussian", "Gaussian")
+RECIPES = ("Patch Gaussian", "Gaussian")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def few_recipes():
-    """The control and three recipes: most of the time is for the graph of each. Tests of recipes and of the search have all of them."""
+    """The control and two recipes, a short diagnosis, and no AugMix: most of the time is for graphs.
+
+    Tests of recipes, of the search and of the diagnosis have all of them.
+    """
     every = candidates.candidates
 
     def few(*arguments, **options):
@@ -89,6 +93,10 @@ def few_recipes():
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(candidates, "candidates", few)
+        patched.setattr(diagnosis, "GROUPS", ())
+        patched.setattr(diagnosis, "SMALL_CHANGES", {"translation": diagnosis.translation})
+        patched.setattr(training, "BATCHES", 4)
+        patched.setitem(training._VIEWS, "augmix", data.augment.clean)
         yield
 
 
@@ -106,15 +114,13 @@ def helpful(*arguments):
 def test_a_model_becomes_more_robust_on_images_never_used_before(hardened):
     result, _ = hardened
     assert result.changed and result.choice.target["low"] > 0
-    before, after = result.values["corruptions/mean15"]
+    before, after = result.values["un"]
     assert after > before
     images, labels = _images(1000, 3)  # the search had others
-    names = metrics.BENCHMARK
-    corrupted = [corruptions.corrupt(images[i::15] / np.float32(255), name, 4, 1).numpy() for i, name in enumerate(names)]
-    images, labels = 255 * np.concatenate(corrupted), np.concatenate([labels[i::15] for i in range(15)])
+    noisy = 255 * noise_sets.uniform_noise(images / np.float32(255), seed=1).numpy()
     original = keras.saving.load_model(result.trainable.classifier.path, compile=False)
-    accuracy = [np.mean(model.predict(images.astype(np.float32), verbose=0).argmax(axis=1) == labels) for model in (original, result.model)]
-    assert accuracy[1] > accuracy[0]
+    accuracy = [np.mean(model.predict(noisy, verbose=0).argmax(axis=1) == labels) for model in (original, result.model)]
+    assert accuracy[1] > accuracy[0] + 0.02
 
 
 def test_the_delivered_file_is_the_model_that_was_proved(hardened, tmp_path):
@@ -146,7 +152,7 @@ def test_report_and_card(hardened, tmp_path):
         assert text in page, text
     with open(os.path.join(folder, "harden.json"), encoding="utf-8") as file:
         card = json.load(file)
-    assert card["chosen"] == result.choice.point.name and card["config"]["budget"] == "700steps"
+    assert card["chosen"] == result.choice.point.name and card["config"]["budget"] == "480steps"
     assert card["test"]["clean"] == list(result.values["clean"]) and len(card["trials"]) == len(result.trials)
     assert "Measured on: " in result._repr_html_() and repr(result).startswith("<Hardened: Chosen on")
 
@@ -241,7 +247,7 @@ def test_a_full_disk_names_the_folder_with_the_weights(start, tmp_path, monkeypa
 def test_the_command_line(start, tmp_path, capsys):
     images, labels = (np.concatenate(parts) for parts in zip(_images(600, 2), _images(300, 7), _images(300, 8)))
     np.savez(tmp_path / "stripes.npz", images=images, labels=labels)
-    flags = ["--budget=240steps", "--evaluations=clean,noise", "--target=noise", "--input_range=auto", "--max_clean_loss=0.05"]
+    flags = ["--budget=240steps", "--evaluations=clean", "--target=noise", "--input_range=auto", "--max_clean_loss=0.05"]
     code = 0
     try:
         main("harden", start, f"--data=npz:{tmp_path / 'stripes.npz'}", f"--workdir={tmp_path / 'work'}", *flags)
@@ -365,21 +371,6 @@ def test_chance_is_the_accuracy_of_a_constant():
     harden._check_start(types.SimpleNamespace(outcome=Outcome(weak, weak)), labels, "m.keras")
 
 
-def test_few_images_are_not_called_near_chance():
-    right = np.ones(4, bool)
-    with pytest.raises(ValueError, match="Expected at least 5 validation images.*1.000.*chance is 0.500") as error:
-        harden._check_start(types.SimpleNamespace(outcome=Outcome(right, right)), np.array([0, 0, 1, 1]), "m.keras")
-    assert "near" not in str(error.value)
-
-
-def test_formats_that_cannot_be_trained(tmp_path):
-    (tmp_path / "model.onnx").write_bytes(b"")
-    with pytest.raises(
-        ValueError, match=r"Expected a model that can be trained: a Keras model .*Received: .*model.onnx, .* without gradients"
-    ):
-        tfr.harden(str(tmp_path / "model.onnx"), **OPTIONS)
-
-
 def test_a_model_near_chance(start):
     images, labels = FEW_STEPS["validation_data"]
     with pytest.raises(ValueError, match=r"Expected a trained model. Received: .*near that of chance, 0.333. Try: another input_range"):
@@ -436,5 +427,6 @@ def test_few_images_do_not_tell_an_accuracy_from_chance(labels, correct, needed)
     assert 2 * np.sqrt(0.25 / needed) < balanced - 0.5 <= 2 * np.sqrt(0.25 / (needed - 1))
     with pytest.raises(
         ValueError, match=f"Expected at least {needed} validation images .* Received: m.keras .* of {len(labels)} validation"
-    ):
+    ) as error:
         harden._check_start(types.SimpleNamespace(outcome=Outcome(outcome, outcome)), np.array(labels), "m.keras")
+    assert "near" not in str(error.value)

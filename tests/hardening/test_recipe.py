@@ -1,8 +1,8 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
+from tests.conftest import sweep
 from tf_robust.hardening import training
 from tf_robust.hardening.candidates import Candidate, candidates, variations
 from tf_robust.hardening.result import lines_of
@@ -33,20 +33,12 @@ def _run(lines, tmp_path, monkeypatch):
 
 @pytest.fixture
 def few_batches(monkeypatch):
-    """Re-estimates the moving averages over four batches, which AugMix changes without a graph, not thirty."""
-    monkeypatch.setattr(training, "BATCHES", 4)
-
-
-@pytest.fixture
-def eagerly():
-    """Runs two steps of training without graphs, which take longer to build."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
+    """Re-estimates the moving averages over two batches, which AugMix changes without a graph, not thirty."""
+    monkeypatch.setattr(training, "BATCHES", 2)
 
 
 @pytest.mark.usefixtures("eagerly")
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", sweep(RECIPES, quick=("NoisyMix", "extra corruptions", "FCL", "adversarial training")))
 def test_the_lines_of_every_recipe_run(start, tmp_path, monkeypatch, name):
     point = Point(OUTCOME, 0.75, (Member(RECIPES[name], 2, 0),))
     lines = lines_of(point, start, batch_size=16, seed=0, options={"input_range": (0.0, 255.0), "from_logits": False})
@@ -66,7 +58,7 @@ def test_the_start_with_batch_norm_re_estimated(start, tmp_path, monkeypatch):
     assert [name for name, unchanged in zip(variables, same) if not unchanged] == ["moving_mean", "moving_variance"]
 
 
-@pytest.mark.usefixtures("few_batches")
+@pytest.mark.usefixtures("few_batches", "eagerly")
 def test_soups_frozen_layers_augmentations_and_reestimation(start, tmp_path, monkeypatch):
     plain = Candidate("plain", "cross_entropy")
     members = [one for one in variations(plain, has_batch_norm=True, has_layers=True) if one.layers != "all" or one.augmentations]

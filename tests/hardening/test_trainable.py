@@ -53,9 +53,9 @@ def test_a_saved_model_shares_its_variables(saved, name):
 
 
 def test_the_order_of_weights_is_that_of_the_file(saved):
-    names = [[v.value.name for v in trainable(load_classifier(saved["keras_export"])).network.weights] for _ in range(3)]
+    names = [[v.value.name for v in trainable(load_classifier(saved["keras_export"])).network.weights] for _ in range(2)]
     kinds = [name.rsplit("/", 1)[1] for name in names[0]]
-    assert names[0] == names[1] == names[2]
+    assert names[0] == names[1]
     assert kinds == [f"{kind}:0" for kind in ("kernel", "bias", "gamma", "beta", "kernel", "bias", "moving_mean", "moving_variance")]
 
 
@@ -112,16 +112,17 @@ def test_methods_to_skip(saved, name, skipped):
     assert not start.has_batch_norm
 
 
-@pytest.mark.parametrize("method", ["noisymix", "gaussian", "input_gradient", "adversarial", "trades", "fcl"])
-def test_methods_train_a_saved_model(saved, method):
+def test_methods_train_a_saved_model(saved):
+    """With a graph: test_a_step_is_that_of_the_keras_model_in_inference_mode."""
     start = trainable(load_classifier(saved["ours"]))
-    before = start.network.get_weights()
-    options = {"fcl": {"k": 16}, "noisymix": {"jsd_weight": 0.0}}.get(method, {})
-    trained = methods.METHODS[method](start.network, seed=0, **options, **start.options)
-    trained.compile(optimizer=keras.optimizers.SGD(0.1))
-    tf.function(trained.train_step)(batch())
-    assert any(np.abs(new - old).max() > 0 for new, old in zip(start.network.get_weights(), before))
-    assert all(np.isfinite(weight).all() for weight in start.network.get_weights())
+    before, options = start.network.get_weights(), {"fcl": {"k": 16}, "noisymix": {"jsd_weight": 0.0}}
+    for name in ("noisymix", "gaussian", "input_gradient", "adversarial", "trades", "fcl"):
+        start.network.set_weights(before)
+        trained = methods.METHODS[name](start.network, seed=0, **options.get(name, {}), **start.options)
+        trained.compile(optimizer=keras.optimizers.SGD(0.1))
+        trained.train_step(batch())
+        assert any(np.abs(new - old).max() > 0 for new, old in zip(start.network.get_weights(), before)), name
+        assert all(np.isfinite(weight).all() for weight in start.network.get_weights()), name
 
 
 def test_embeddings_of_an_exported_model_are_its_own(saved):
@@ -130,8 +131,10 @@ def test_embeddings_of_an_exported_model_are_its_own(saved):
     np.testing.assert_allclose(start.network(sample_images())["embedding"], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("input_range, low, high", [("0,1", 0, 1), ("0,255", 0, 255), ("-1,1", -1, 1), ("mean=0.5 std=0.25", -2, 2)])
-@pytest.mark.parametrize("softmax", [True, False])
+@pytest.mark.parametrize(
+    "input_range, low, high, softmax",
+    [("0,1", 0, 1, True), ("0,255", 0, 255, False), ("-1,1", -1, 1, True), ("mean=0.5 std=0.25", -2, 2, False)],
+)
 def test_keras_models_on_their_pixel_scale(input_range, low, high, softmax):
     start = trainable(classifier_of(keras_model(low, high, softmax), ModelInterface(input_range=input_range)))
     expected = start.classifier(sample_images())

@@ -94,7 +94,8 @@ def test_plain_fine_tuning_is_sgd_with_a_cosine_in_chunks(source):
 
 
 @pytest.mark.parametrize(
-    "method, views", (("cross_entropy", ("augmix",)), ("noisymix", ("clean", "clean", "extra_corruptions")), ("similarity", ("clean",)))
+    "method, views",
+    (("cross_entropy", ("patch_gaussian",)), ("noisymix", ("clean", "clean", "patch_gaussian")), ("similarity", ("clean",))),
 )
 def test_a_training_depends_on_candidate_and_steps_alone(source, method, views):
     trainers = _trainers(source)

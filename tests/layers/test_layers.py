@@ -11,7 +11,7 @@ from tf_robust.data.augmix import augmix
 
 IMAGES = np.random.RandomState(0).rand(6, 16, 16, 3).astype(np.float32)
 LAYERS = {
-    "augmix": lambda **options: layers.AugMix(severity=4.0, width=2, **options),
+    "augmix": lambda **options: layers.AugMix(severity=4.0, width=1, depth=1, **options),
     "patch_gaussian": lambda **options: layers.PatchGaussian(size=8, sigma=0.5, **options),
     "corruption": lambda **options: layers.RandomCorruption(["gaussian_noise", "pixelate", "contrast"], severities=(2, 5), **options),
 }
@@ -78,16 +78,17 @@ def test_other_ranges_of_pixels():
         layers.AugMix()(levels)
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_values_outside_the_range_are_refused(name):
+def test_values_outside_the_range_are_refused():
+    """By the base class, at a call and in a dataset."""
     wrong = np.stack([IMAGES * 255, IMAGES * 2 - 1])  # as Keras' `image_dataset_from_directory` reads them; and another usual scale
-    in_a_dataset = iter(tf.data.Dataset.from_tensor_slices(wrong).map(LAYERS[name]()))
+    layer = LAYERS["patch_gaussian"]()
+    in_a_dataset = iter(tf.data.Dataset.from_tensor_slices(wrong).map(layer))
     for images in wrong:
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"Expected images in \[0, 1\]. Try: input_range"):
-            LAYERS[name]()(images)
+            layer(images)
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"Expected images in \[0, 1\]"):
             next(in_a_dataset)
-    LAYERS[name]()(IMAGES * 1.005)  # rounding, as of a resized image
+    layer(IMAGES * 1.005)  # rounding, as of a resized image
 
 
 @pytest.mark.parametrize("name", LAYERS)

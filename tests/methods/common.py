@@ -25,6 +25,8 @@ def build(name, network, jit_compile=False, **options):
     return method
 
 
+# test_arguments: the others take the steps of NoisyMix with other arguments
+DISTINCT = [name for name in methods.METHODS if name not in ("mixup", "manifold_mixup", "nfm", "augmix")]
 PIPELINES = {}  # arguments -> (iterator, the batches that it has made)
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.conftest import sweep
 from tests.methods.common import batches, build, weights
 from tf_robust import data, methods
 from tf_robust.corruptions import noise_sets
@@ -26,6 +27,9 @@ FURTHER_VIEWS = {
     for name, method in methods.METHODS.items()
     if issubclass(method, FurtherViewsMethod) and "batch_norm" in parameters(method)
 }
+
+
+QUICK = ("gaussian", "noisymix", "adversarial", "input_gradient")  # with code of their own for further views
 
 
 @pytest.fixture
@@ -77,28 +81,24 @@ def test_in_inference_mode_scale_and_offset_are_trained_and_moving_averages_are_
     np.testing.assert_allclose(by_offset, [6.0])
 
 
-@pytest.mark.parametrize(
-    "name, batch_norm", [(name, choice) for name, method in FURTHER_VIEWS.items() for choice in method.batch_norm_choices]
-)
-def test_each_choice_trains_and_only_joint_changes_the_averages_update(name, batch_norm, network, source):
-    batch = next(batches(source(), 1, name=name))
-    method = build(name, network(), batch_norm=batch_norm, **OTHER_OPTIONS.get(name, {}))
-    before, averages = weights(method), [v.numpy() for v in method.classifier.non_trainable_variables]
-    method.train_step(batch)
-    assert all(np.isfinite(value).all() for value in weights(method))
-    assert any(not np.array_equal(a, b) for a, b in zip(before, weights(method)))
-    if name in ("noisymix", "adversarial", "trades"):  # not the clean images alone update their averages
-        return
-    plain = build("cross_entropy", network())
+@pytest.mark.parametrize("name", sweep(FURTHER_VIEWS, QUICK))
+def test_each_choice_trains_and_only_joint_changes_the_averages_update(name, network, source):
+    batch, plain = next(batches(source(), 1, name=name)), build("cross_entropy", network())
     plain.train_step(batch)
-    equal_updates = all(
-        np.allclose(a, b, atol=1e-7) for a, b in zip(plain.classifier.non_trainable_variables, method.classifier.non_trainable_variables)
-    )
-    assert equal_updates == (batch_norm != "joint")
-    assert any(not np.array_equal(a, b) for a, b in zip(averages, method.classifier.non_trainable_variables))
+    for choice in FURTHER_VIEWS[name].batch_norm_choices:
+        method = build(name, network(), batch_norm=choice, **OTHER_OPTIONS.get(name, {}))
+        before, averages = weights(method), [v.numpy() for v in method.classifier.non_trainable_variables]
+        method.train_step(batch)
+        assert all(np.isfinite(value).all() for value in weights(method))
+        assert any(not np.array_equal(a, b) for a, b in zip(before, weights(method)))
+        if name not in ("noisymix", "adversarial", "trades"):  # the clean images alone update their averages
+            moved = [v.numpy() for v in method.classifier.non_trainable_variables]
+            equal_updates = all(np.allclose(a, b, atol=1e-7) for a, b in zip(plain.classifier.non_trainable_variables, moved))
+            assert equal_updates == (choice != "joint")
+            assert any(not np.array_equal(a, b) for a, b in zip(averages, moved))
 
 
-@pytest.mark.parametrize("name", FURTHER_VIEWS)
+@pytest.mark.parametrize("name", sweep(FURTHER_VIEWS, QUICK))
 def test_the_choices_differ_with_batch_norm_and_only_then(name, network, source):
     batch = next(batches(source(), 1, name=name))
     for has_batch_norm in (True, False):
@@ -111,9 +111,10 @@ def test_the_choices_differ_with_batch_norm_and_only_then(name, network, source)
             assert np.allclose(one, other, rtol=1e-3, atol=1e-5 * np.abs(one).max()) != has_batch_norm, name
 
 
-@pytest.mark.parametrize("name", FURTHER_VIEWS)
-def test_auto_is_the_documented_default(name, network):
-    assert build(name, network()).batch_norm == FURTHER_VIEWS[name].auto_batch_norm
+def test_auto_is_the_documented_default(network):
+    assert {name: build(name, network()).batch_norm for name in FURTHER_VIEWS} == {
+        name: method.auto_batch_norm for name, method in FURTHER_VIEWS.items()
+    }
 
 
 def lenet_with_batch_norm(seed):
@@ -129,8 +130,7 @@ def lenet_with_batch_norm(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1])
-def test_with_batch_norm_fcl_is_more_robust_to_uniform_noise_than_cross_entropy(seed):
+def test_with_batch_norm_fcl_is_more_robust_to_uniform_noise_than_cross_entropy(seed=0):
     train, test = (data.open_source("synthetic_digits", split) for split in ("train", "test"))
     images, labels = (np.concatenate(parts) for parts in zip(*data.evaluation_batches(test)))
     noised = noise_sets.uniform_noise(images, seed=0)

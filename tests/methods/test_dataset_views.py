@@ -17,7 +17,7 @@ def brighter(images, seed):
 
 def of_steps(method, dataset, steps):
     """The views that the method makes of the first batches, one step for each."""
-    method.compile("sgd")
+    method.compile("sgd", run_eagerly=True)
     method.optimizer.build(method.trainable_variables)
     made = []
     for batch in dataset.repeat().take(steps):
@@ -26,11 +26,11 @@ def of_steps(method, dataset, steps):
     return made
 
 
-@pytest.mark.parametrize("input_range", [(0, 1), (0, 255)])
-def test_views_equal_those_of_the_step_in_every_epoch(input_range):
-    scale = input_range[1]
+@pytest.mark.parametrize("scale, named", [(1, "patch_gaussian"), (255, "crop_flip")])
+def test_views_equal_those_of_the_step_in_every_epoch(scale, named):
+    input_range = (0, scale)
     dataset = tf.data.Dataset.from_tensor_slices(((X * scale).astype("float32"), Y)).batch(24)
-    method = methods.NoisyMix(functional(scale=scale > 1), views=("clean", "augmix", brighter), seed=3, input_range=input_range)
+    method = methods.NoisyMix(functional(scale=scale > 1), views=("clean", named, brighter), seed=3, input_range=input_range)
     made = list(data.views(dataset, method.views, seed=3, input_range=input_range).take(4))
     for (views, _), expected in zip(made, of_steps(method, dataset, 4), strict=True):
         for view, wanted in zip(views, expected, strict=True):
@@ -43,14 +43,14 @@ def test_views_equal_those_of_the_step_in_every_epoch(input_range):
 def test_training_on_views_of_a_dataset_equals_training_on_images():
     dataset = tf.data.Dataset.from_tensor_slices((X, Y, WEIGHTS)).batch(16)
     views = cheap_views("noisymix")
-    options = {"views": views, "stages": ("first",), "noise": "none", "seed": 1}  # a graph with noise takes seconds to trace
+    options = {"views": views, "stages": ("first",), "seed": 1}
     in_step, in_dataset = (methods.NoisyMix(functional(), **options) for _ in range(2))
     histories = []
     for method, options in (
         (in_step, {"x": dataset}),
         (in_dataset, {"x": data.views(dataset, in_dataset.views, seed=1), "steps_per_epoch": 3}),
     ):
-        method.compile(keras.optimizers.SGD(0.1), metrics=["accuracy"])
+        method.compile(keras.optimizers.SGD(0.1), metrics=["accuracy"], run_eagerly=True)
         histories.append(method.fit(epochs=2, validation_data=(X, Y), verbose=0, **options).history)
     assert_equal(in_step.classifier, in_dataset.classifier, atol=1e-5)
     for name, values in histories[0].items():

@@ -51,7 +51,7 @@ KINDS["bfloat16"] = lambda x, y: dataset(tf.cast(x, tf.bfloat16), y)
 
 def compiled(**options):
     method = methods.CrossEntropy(sequential(), **options)
-    method.compile("sgd")
+    method.compile("sgd", run_eagerly=True)
     return method
 
 
@@ -67,13 +67,10 @@ def test_the_pixel_scale_of_every_kind_of_data_is_checked_at_the_first_batch(kin
 
 
 def test_integers_of_another_scale_are_refused():
-    with pytest.raises(ValueError, match=r"Expected images in \[0, 255\]. Received: images in \[0, 1\]"):
-        compiled(input_range=(0, 255)).fit(np.round(X).astype(np.uint8), Y, verbose=0)
-
-
-def test_sixteen_levels_are_refused_where_256_are_expected():
-    with pytest.raises(ValueError, match=r"Expected images in \[0, 255\]. Received: images in \[0, 1[56]\]"):
-        compiled(input_range=(0, 255)).fit(np.round(16 * X).astype(np.uint8), Y, verbose=0)
+    """Also of sixteen levels."""
+    for levels, received in ((X, r"\[0, 1\]"), (16 * X, r"\[0, 1[56]\]")):
+        with pytest.raises(ValueError, match=r"Expected images in \[0, 255\]. Received: images in " + received):
+            compiled(input_range=(0, 255)).fit(np.round(levels).astype(np.uint8), Y, verbose=0)
 
 
 def normalization():
@@ -171,7 +168,6 @@ class Halved(keras.optimizers.schedules.LearningRateSchedule):
 @pytest.mark.parametrize(
     "optimizer",
     [
-        lambda: keras.optimizers.Adam(0.01),
         lambda: keras.optimizers.SGD(0.01, momentum=0.9),
         lambda: keras.optimizers.Adam(Halved()),
         lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.01, momentum=0.9)),

@@ -1,7 +1,7 @@
 """Training of a user's own Keras model by `fit` on images and labels."""
 
-import subprocess
-import sys
+import json
+import zipfile
 
 import keras
 import numpy as np
@@ -10,7 +10,7 @@ import scipy.special
 import tensorflow as tf
 
 from tests.conftest import sweep, tiny_network
-from tests.methods.common import OPTIONS
+from tests.methods.common import DISTINCT, OPTIONS
 from tests.methods.users_models import (
     MODELS,
     ON_IMAGES_AND_LABELS,
@@ -34,16 +34,15 @@ from tf_robust.data.pipeline import view_functions
 from tf_robust.training import loop
 
 
-@pytest.mark.parametrize("activation", [None, "softmax"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name, activation", [("functional", "softmax"), ("sequential", None), ("subclassed", "softmax")])
 def test_cross_entropy_equals_keras_own_training(name, activation):
-    """Keras trains without a graph: with one it compiles the complete step by XLA, which takes seconds. Ours with one for each model."""
+    """Keras trains without a graph: with one it compiles the complete step by XLA, which takes seconds. Ours with one for one model."""
     plain, ours = MODELS[name](activation), MODELS[name](activation)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=activation is None)
     plain.compile(keras.optimizers.SGD(0.1), loss=loss, metrics=["accuracy"], run_eagerly=True)
     expected = plain.fit(batches(), verbose=0, validation_data=(X, Y)).history
     method = methods.CrossEntropy(ours)
-    options = {"metrics": ["accuracy"], "run_eagerly": activation is None}
+    options = {"metrics": ["accuracy"], "run_eagerly": name != "functional"}
     history = fitted(method, optimizer=keras.optimizers.SGD(0.1), compile_options=options, validation_data=(X, Y))
     assert_equal(ours, plain, atol=1e-5)
     assert method.classifier is ours and history.keys() == expected.keys()
@@ -53,13 +52,14 @@ def test_cross_entropy_equals_keras_own_training(name, activation):
     np.testing.assert_allclose(method.predict(X, verbose=0), plain.predict(X, verbose=0), atol=1e-5)
 
 
-@pytest.mark.parametrize("name", sweep(ON_IMAGES_AND_LABELS, quick=("cross_entropy", "fcl", "noisymix")))
+@pytest.mark.parametrize("name", sweep([name for name in ON_IMAGES_AND_LABELS if name in DISTINCT], quick=("fcl", "noisymix")))
 def test_users_models_train_by_fit_as_by_our_loop(name, float64):
+    """Most without a graph; masks of PuzzleMix amplify the rounding, which differs between graphs and single operations."""
     options = quick_options(name)
     views = cheap_views(name, **options)
     by_fit, by_loop = (methods.METHODS[name](functional(), views=views, **options) for _ in range(2))
     assert [view if isinstance(view, str) else view.__name__ for view in by_fit.views] == list(by_loop.default_views)
-    history = fitted(by_fit, optimizer=keras.optimizers.SGD(0.1))
+    history = fitted(by_fit, optimizer=keras.optimizers.SGD(0.1), eager=name not in ("fcl", "puzzlemix"))
     by_loop.compile(keras.optimizers.SGD(0.1))
     loop.fit(by_loop, SOURCE, epochs=1, batch_size=12, validation=SOURCE, views=view_functions(views))
     assert_equal(by_fit.classifier, by_loop.classifier, atol=1e-6)
@@ -74,7 +74,7 @@ def test_a_model_that_scales_inside_trains_alike_on_levels():
         methods.NoisyMix(functional(scale=scale), stages=(0, "first"), input_range=(0, 255 if scale else 1), views=views)
         for scale in (True, False)
     )
-    fitted(inside, levels)
+    fitted(inside, levels, eager=True)
     fitted(outside, eager=True)
     assert_equal(inside.classifier, outside.classifier, atol=1e-4)
     np.testing.assert_allclose(inside.predict(X * 255, verbose=0), outside.predict(X, verbose=0), atol=1e-4)
@@ -124,24 +124,24 @@ def test_a_nested_model_is_a_layer(kind):
         assert outputs["embedding"].shape == (4, 4)
 
 
+def modules(config):
+    """Returns the modules of all classes that a file of Keras names."""
+    if isinstance(config, dict):
+        return {config.get("module"), *modules(list(config.values()))}
+    return set().union(*map(modules, config)) if isinstance(config, list) else set()
+
+
 def test_the_saved_classifier_loads_without_this_package(tmp_path):
     method = methods.NoisyMix(functional("softmax"), views=cheap_views("noisymix"))
-    fitted(
-        method,
-        batches(2),
-        eager=True,
-        callbacks=[keras.callbacks.ModelCheckpoint(str(tmp_path / "best.keras"), monitor="loss", save_best_only=True)],
-    )
+    best = keras.callbacks.ModelCheckpoint(str(tmp_path / "best.keras"), monitor="loss", save_best_only=True)
+    fitted(method, batches(1), eager=True, callbacks=[best])
     method.classifier.save(tmp_path / "robust.keras")
-    np.save(tmp_path / "images.npy", X[:3])
-    script = (
-        "import sys, keras, numpy as np; sys.modules['tf_robust'] = None\n"
-        "for name in ('robust', 'best'): model = keras.models.load_model(f'{sys.argv[1]}/{name}.keras'); "
-        "np.save(f'{sys.argv[1]}/{name}.npy', model(np.load(f'{sys.argv[1]}/images.npy')))"
-    )
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, capture_output=True)
     for name in ("robust", "best"):
-        np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), method.predict(X[:3], verbose=0), atol=1e-5)
+        with zipfile.ZipFile(tmp_path / f"{name}.keras") as file:
+            named = modules(json.loads(file.read("config.json"))) - {None}
+        assert "keras.layers" in named and all(module.split(".")[0] in ("keras", "builtins") for module in named), named
+        loaded = keras.models.load_model(tmp_path / f"{name}.keras")
+        np.testing.assert_allclose(loaded(X[:3]), method.predict(X[:3], verbose=0), atol=1e-5)
 
 
 class _Stop(keras.callbacks.Callback):
@@ -164,17 +164,15 @@ def test_a_backup_resumes_to_the_same_weights(tmp_path):
     assert_equal(resumed.classifier, straight.classifier)
 
 
-def test_ways_to_execute_end_with_the_same_weights():
+def test_steps_of_one_execution_end_with_the_weights_of_single_ones():
     """`jit_compile` is in the next test."""
-    trained = []
-    for options in ({}, {"steps_per_execution": 4}, {"run_eagerly": True}):
-        method = methods.FCL(functional(), k=20)
-        fitted(method, compile_options=options)
-        trained.append(method.classifier)
-        assert_equal(trained[0], method.classifier, atol=1e-4)
+    single, several = methods.FCL(functional(), k=20), methods.FCL(functional(), k=20)
+    fitted(single, eager=True)
+    fitted(several, compile_options={"steps_per_execution": 4})
+    assert_equal(single.classifier, several.classifier, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", sweep([name for name in ON_IMAGES_AND_LABELS if name != "puzzlemix"], quick=("fcl",)))
+@pytest.mark.parametrize("name", sweep(("gaussian", "fcl", "noisymix", "simclr", "moco"), quick=("gaussian",)))
 def test_compiled_gradients_take_a_smaller_last_batch(name):
     options = {"views": cheap_views(name, **OPTIONS.get(name, {})), **OPTIONS.get(name, {})}
     compiled, other = (methods.METHODS[name](functional(), **options) for _ in range(2))
@@ -194,10 +192,9 @@ def test_gradient_accumulation_draws_anew_in_every_step():
     assert len({tuple(seed) for seed in seeds}) == 4
 
 
-@pytest.mark.parametrize("name", ["cross_entropy", "gaussian"])
-def test_metrics_of_two_replicas_are_those_of_all_images(name, two_replicas):
+def test_metrics_of_two_replicas_are_those_of_all_images(two_replicas):
     with two_replicas.scope():
-        method = methods.METHODS[name](sequential())
+        method = methods.Gaussian(sequential())
         method.compile(keras.optimizers.SGD(0.0), metrics=["accuracy", keras.metrics.AUC(name="auc", multi_label=False)])
     labels = keras.utils.to_categorical(Y[:37], 3)
     history = method.fit(X[:37], labels, batch_size=16, verbose=0, validation_data=(X[:37], labels)).history
@@ -207,19 +204,6 @@ def test_metrics_of_two_replicas_are_those_of_all_images(name, two_replicas):
     auc = keras.metrics.AUC()
     auc.update_state(labels, logits)
     assert history["val_auc"] == pytest.approx([float(auc.result())], abs=5e-3)
-
-
-@pytest.mark.slow
-def test_two_replicas_equal_one(two_replicas):
-    one = methods.CrossEntropy(sequential())
-    with two_replicas.scope():
-        two = methods.CrossEntropy(sequential())
-    for method in (one, two):
-        with method.distribute_strategy.scope():
-            method.compile(keras.optimizers.SGD(0.1), metrics=["accuracy"], run_eagerly=method is one)
-        history = method.fit(X, Y, batch_size=16, shuffle=False, verbose=0, validation_data=(X, Y)).history
-    assert_equal(one.classifier, two.classifier, atol=1e-5)
-    assert history["loss"][0] > 0 and np.isfinite(history["val_loss"][0])
 
 
 @pytest.mark.parametrize(
@@ -273,10 +257,10 @@ def test_a_batch_that_the_groups_of_batch_norm_do_not_divide_stops_the_training(
 
 
 def test_a_wrong_range_is_refused_before_the_first_step():
+    """Of other kinds of data: test_first_batch."""
     for x, input_range in ((X * 255, (0, 1)), (X, (0, 255)), (2 * X - 1, (0, 1))):
-        for data in ((x, Y), (tf.data.Dataset.from_tensor_slices((x, Y)).batch(12),)):
-            with pytest.raises(ValueError, match=r"Expected images in .*Received: images in .*Try: CrossEntropy\(model, input_range="):
-                fit_of(methods.CrossEntropy(functional(), input_range=input_range), *data)
+        with pytest.raises(ValueError, match=r"Expected images in .*Received: images in .*Try: CrossEntropy\(model, input_range="):
+            fit_of(methods.CrossEntropy(functional(), input_range=input_range), x, Y)
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "adversarial"])

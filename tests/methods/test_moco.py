@@ -51,7 +51,7 @@ def test_loss_equals_the_papers():
     np.testing.assert_allclose(logits, method.classifier(batch.views[0])["logits"], atol=1e-6)
 
 
-@pytest.mark.parametrize("queue", [4, 10, 12])
+@pytest.mark.parametrize("queue", [4, 10])
 def test_queue_holds_the_newest_keys_and_wraps_around(queue):
     method, newest = moco(batch_norm=False, queue=queue, momentum=0.0), {}
     for step in range(7):

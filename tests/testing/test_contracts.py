@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tests.attacks.oracles import SHORT
 from tests.conftest import sweep
+from tests.methods.common import DISTINCT
 from tests.rounding import tolerance
 from tf_robust import attacks, corruptions, methods, testing
 from tf_robust.corruptions import Corruption
@@ -19,26 +20,30 @@ from tf_robust.saved_models.signatures import Signature
 UNEVEN = ("elastic_transform", "saturate", "spatter")  # their severities differ in kind
 DISPLACED = ("elastic_transform", "caustic_refraction", "pinch_and_twirl", "ripple")  # a filter of 24 taps displaces by up to 24 pixels
 DETERMINISTIC = (
-    *("cross_entropy", "augmix", "input_gradient", "sam", "asam", "simclr"),
+    *("cross_entropy", "input_gradient", "sam", "asam", "simclr"),
     *("linear_probe", "finetune", "l2_sp", "similarity"),
 )
 
 
-@pytest.mark.parametrize(
-    "name", sweep(methods.METHODS, quick=("cross_entropy", "fcl", "noisymix", "simclr", "adversarial", "finetune", "sam"))
+QUICK = (  # of each kind: noise, filters, displacements, pasted textures, colors, compression
+    *("gaussian_noise", "impulse_noise", "defocus_blur", "glass_blur", "frost", "brightness", "elastic_transform", "pixelate"),
+    *("jpeg_compression", "saturate", "ripple", "checkerboard_cutout", "perlin_noise"),
 )
+
+
+@pytest.mark.parametrize("name", sweep(DISTINCT, quick=("fcl", "moco", "finetune", "sam")))
 def test_methods(name):
     options = {"fcl": {"k": 20}, "moco": {"queue": 30}}.get(name, {})
     testing.check_method(methods.METHODS[name], random=name not in DETERMINISTIC, **options)
 
 
-@pytest.mark.parametrize("name", corruptions.CORRUPTIONS)
+@pytest.mark.parametrize("name", sweep(corruptions.CORRUPTIONS, QUICK))
 def test_corruptions(name):
     atol = {"atol": tolerance(64, size=24)} if name in DISPLACED else {}
     testing.check_corruption(corruptions.CORRUPTIONS[name], increasing=name not in UNEVEN, **atol)
 
 
-@pytest.mark.parametrize("name", sweep(attacks.ATTACKS, quick=set(attacks.ATTACKS) - {"autoattack", "plb"}))
+@pytest.mark.parametrize("name", sweep(attacks.ATTACKS, quick=("fgsm", "pgd", "auto_pgd", "square", "fab")))
 def test_attacks(name):
     random = None if name == "autoattack" else name not in ("fgsm", "fab")  # AutoAttack's members have seeds of their own
     testing.check_attack(attacks.ATTACKS[name], random=random, **SHORT.get(name, {}))

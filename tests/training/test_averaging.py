@@ -47,6 +47,7 @@ def test_the_model_has_the_averages_of_weights_and_batch_statistics(loss_scale, 
         assert np.abs(variable.numpy() - last).max() > 1e-5
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_validation_is_of_the_averaged_weights_and_training_goes_on_with_its_own(network, source):
     class Logs(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
@@ -65,21 +66,19 @@ def test_validation_is_of_the_averaged_weights_and_training_goes_on_with_its_own
     assert logs.logs["val_cross_entropy"] == pytest.approx(float(loss), abs=1e-5)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_a_resumed_run_has_the_same_averages(network, source, tmp_path):
     options = {"epochs": 2, "batch_size": 12}
     uninterrupted = build(network())
     loop.fit(uninterrupted, source(), **options)
     for stop in (2, 7):
-        folder = str(tmp_path / str(stop))
         with pytest.raises(loop.Interrupted):
-            loop.fit(build(network()), source(), checkpoint_folder=folder, stop_after=stop, **options)
-        resumed = build(network(seed=9))
-        loop.fit(resumed, source(), checkpoint_folder=folder, **options)
-        complete = build(network(seed=5))  # killed between the last checkpoint and the export
-        loop.fit(complete, source(), checkpoint_folder=folder, **options)
-        for a, b, c in zip(uninterrupted.classifier.variables, resumed.classifier.variables, complete.classifier.variables):
+            loop.fit(build(network(seed=stop - 2)), source(), checkpoint_folder=str(tmp_path), stop_after=stop, **options)
+    for seed in (9, 6):  # resumed; then again, as after a kill between the last checkpoint and the export
+        resumed = build(network(seed=seed))
+        loop.fit(resumed, source(), checkpoint_folder=str(tmp_path), **options)
+        for a, b in zip(uninterrupted.classifier.variables, resumed.classifier.variables):
             np.testing.assert_array_equal(a.numpy(), b.numpy())
-            np.testing.assert_array_equal(a.numpy(), c.numpy())
 
 
 def test_averages_on_two_devices_are_those_of_one(network, source, two_replicas):

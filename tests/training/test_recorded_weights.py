@@ -9,6 +9,7 @@ import pathlib
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.conftest import tiny_network, tiny_source
 from tests.methods.common import build, views
@@ -21,11 +22,13 @@ METHODS = ("cross_entropy", "fcl", "noisymix")
 def summary(name):
     """Mean, standard deviation and nine values of every variable after four steps in float64, to seven decimals."""
     keras.config.set_dtype_policy("float64")
+    tf.config.run_functions_eagerly(True)  # a graph takes longer to build than four steps
     try:
         method = build(name, tiny_network(), **({"weight": 0.001} if name == "fcl" else {}))
         loop.fit(method, tiny_source(), epochs=1, batch_size=12, views=views(name))
     finally:
         keras.config.set_dtype_policy("float32")
+        tf.config.run_functions_eagerly(False)
     values = [variable.numpy().astype(np.float64).ravel() for variable in method.classifier.variables]
     return [np.round([v.mean(), v.std(), *v[np.linspace(0, len(v) - 1, 9).astype(int)]], 7).tolist() for v in values]
 

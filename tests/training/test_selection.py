@@ -8,8 +8,9 @@ from tf_robust import methods
 from tf_robust.training import loop
 from tf_robust.training.selection import Selection
 
+pytestmark = pytest.mark.usefixtures("eagerly")
 VALUES = [0.3, 0.7, 0.5, 0.7, 0.6, 0.9]
-FIT = {"batch_size": 12, "epochs": 6}
+FIT = {"batch_size": 24, "epochs": 6}
 
 
 def build(network, seed=0):
@@ -25,7 +26,7 @@ class Scripted:
         self.method, self.values, self.weights = method, values, {}
 
     def __call__(self, network):
-        epoch = int(self.method.optimizer.iterations.numpy()) // 4
+        epoch = int(self.method.optimizer.iterations.numpy()) // 2
         self.weights[epoch] = [v.numpy() for v in network.variables]
         return self.values[epoch - 1]
 
@@ -40,7 +41,7 @@ def fit(network, source, seed=0, folder=None, stop=None, values=VALUES, **option
 
 def test_the_weights_of_the_best_epoch_are_kept(network, source):
     method, metric, result = fit(network, source)
-    assert (result.steps, result.selected_epoch) == (24, 6)
+    assert (result.steps, result.selected_epoch) == (12, 6)
     method, metric, result = fit(network, source, values=VALUES[:5] + [0.1])
     assert result.selected_epoch == 2  # the first of equals
     for variable, best, last in zip(method.classifier.variables, metric.weights[2], metric.weights[6]):
@@ -62,22 +63,22 @@ def test_a_value_that_is_not_a_number_is_never_the_best(network, source):
 
 def test_training_stops_after_epochs_without_improvement(network, source):
     method, metric, result = fit(network, source, patience=2)
-    assert (result.steps, result.selected_epoch) == (16, 2)  # epochs 3 and 4 are not better
+    assert (result.steps, result.selected_epoch) == (8, 2)  # epochs 3 and 4 are not better
     _, _, result = fit(network, source, patience=4)
-    assert (result.steps, result.selected_epoch) == (24, 6)
+    assert (result.steps, result.selected_epoch) == (12, 6)
 
 
 def test_a_resumed_run_selects_the_same_epoch(network, source, tmp_path):
     uninterrupted, _, expected = fit(network, source, patience=2)
-    for stop in (6, 8, 14):
-        folder = str(tmp_path / str(stop))
+    folder = str(tmp_path)
+    for stop in (3, 4, 7):
         with pytest.raises(loop.Interrupted):
-            fit(network, source, folder=folder, stop=stop, patience=2)
-        for seed in (7, 8):  # resumed; then again, as after a kill between the last checkpoint and the export
-            resumed, _, result = fit(network, source, seed=seed, folder=folder, patience=2)
-            assert (result.steps, result.selected_epoch) == (expected.steps, expected.selected_epoch) == (16, 2)
-            for a, b in zip(uninterrupted.classifier.variables, resumed.classifier.variables):
-                np.testing.assert_array_equal(a.numpy(), b.numpy())
+            fit(network, source, seed=stop - 3, folder=folder, stop=stop, patience=2)
+    for seed in (17, 18):  # resumed; then again, as after a kill between the last checkpoint and the export
+        resumed, _, result = fit(network, source, seed=seed, folder=folder, patience=2)
+        assert (result.steps, result.selected_epoch) == (expected.steps, expected.selected_epoch) == (8, 2)
+        for a, b in zip(uninterrupted.classifier.variables, resumed.classifier.variables):
+            np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
 def test_invalid_options_raise():

@@ -1,4 +1,4 @@
-"""One of the two workers in TF_CONFIG: trains methods for 20 steps in float64; the first worker saves their arrays.
+"""One of the two workers in TF_CONFIG: trains methods for eight steps in float64; the first worker saves their arrays.
 
 python -m tests.training.worker_steps FOLDER METHOD,METHOD,...
 """
