@@ -23,8 +23,6 @@ from tests.conftest import ROOT
 from tests.small_runs import without_charts  # noqa: F401
 from tf_robust import corruptions
 from tf_robust.cli import command_line
-from tf_robust.cli import main as cli
-from tf_robust.models import heads
 from tf_robust.runs import suite
 
 DOCS = os.path.join(ROOT, "docs")

@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from tests.conftest import ROOT
-from tf_robust.cli import main as cli
 
 
 def run(name, folder, *arguments):

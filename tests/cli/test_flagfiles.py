@@ -10,7 +10,6 @@ import keras
 
 from tests.conftest import ROOT
 from tf_robust import methods, models
-from tf_robust.cli import main as cli
 from tf_robust.cli.build import build_model, build_runs, read_rows
 from tf_robust.models import heads
 from tf_robust.report.evaluated_model import EvaluatedModel

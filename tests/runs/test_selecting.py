@@ -6,7 +6,6 @@ import json
 import numpy as np
 import pytest
 
-from tests.command_line import runs_of
 from tests.small_runs import run_of
 from tf_robust import evaluation, models
 from tf_robust.configs.train import TrainConfig
