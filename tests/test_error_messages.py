@@ -3,14 +3,12 @@
 import errno
 import os
 import shutil
-import subprocess
 import sys
 
 import pytest
 import tensorflow as tf
 
 from tests.command_line import main
-from tests.conftest import ROOT
 from tests.evaluated_run import SMALL, evaluated  # noqa: F401
 from tests.small_runs import eagerly  # noqa: F401
 from tf_robust.cli import commands
@@ -87,15 +85,6 @@ def test_invalid_recorded_flags_are_named(line, message, tmp_path):
     (tmp_path / "flags.txt").write_text(line)
     found = said("evaluate", f"{tmp_path}")
     assert message.format(tmp_path) in found and f"{tmp_path}/flags.txt" in found
-
-
-def test_a_binary_flagfile_gives_an_error_before_main(tmp_path):
-    (tmp_path / "row.flags").write_bytes(b"\xff\xfe--epochs=3")
-    done = subprocess.run(
-        [sys.executable, os.path.join(ROOT, "run_experiment.py"), f"--flagfile={tmp_path}/row.flags"], stderr=subprocess.PIPE, text=True
-    )
-    assert done.returncode == 2 and "'utf-8' codec" in done.stderr and "row.flags)" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_evaluating_another_model_does_not_overwrite_a_run(tmp_path):

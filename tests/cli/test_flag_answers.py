@@ -63,6 +63,7 @@ ANSWERS = [
     ("attack model.keras --attack=pgd --attack_queries=9", "it belongs to --attack=autoattack or --attack=square"),
     ("train --workdir=/proc/x", "Expected a folder for the results that can be written. Received: /proc/x"),
     ("--epoks=3", "Unknown flag --epoks. Did you mean --epochs?"),
+    ("--flagfile=FOLDER/binary.flags", "'utf-8' codec"),
     ("--plugin=no_such_module list methods", "Expected --plugin=MODULE that can be imported. Received: no_such_module"),
     ("--epochs=x", "Error: Expected epochs as an integer below 2^31 = 2147483648. Received: 'x'\n"),
 ]
@@ -72,7 +73,11 @@ ANSWERS = [
 def answers(tmp_path_factory):
     """What the command line prints, {arguments: (stdout, stderr)}: of processes that are forked from one that has imported it."""
     folder, lines = tmp_path_factory.mktemp("answers"), [line for line, _ in ANSWERS]
-    given, environment = {number: line.split() for number, line in enumerate(lines)}, {**os.environ, "PYTHONPATH": ROOT}
+    (folder / "binary.flags").write_bytes(b"\xff\xfe--epochs=3")
+    given, environment = (
+        {number: line.replace("FOLDER", str(folder)).split() for number, line in enumerate(lines)},
+        {**os.environ, "PYTHONPATH": ROOT},
+    )
     subprocess.run([sys.executable, "-c", SCRIPT, folder], input=json.dumps(given), check=True, text=True, timeout=60, env=environment)
     return {line: [(folder / f"{number}.{stream}").read_text() for stream in (1, 2)] for number, line in enumerate(lines)}
 
