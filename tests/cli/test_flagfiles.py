@@ -7,6 +7,7 @@ import itertools
 import os
 
 import keras
+import pytest
 
 from tests.conftest import ROOT
 from tf_robust import methods, models
@@ -33,6 +34,7 @@ def run_of(path, *told):
     return build_model(options) if "saved_model" in options else build_runs(options, row)[0]
 
 
+@pytest.mark.slow
 def test_flagfiles_build_their_methods():
     classifier, built = small_network(), set()
     found = [os.path.join(folder, f) for folder, _, files in os.walk(os.path.join(ROOT, "flags")) for f in files if f.endswith(".flags")]

@@ -191,6 +191,7 @@ def test_attacks_are_transferred_from_the_model_with_its_own_pixel_scale(theirs,
     assert values["robust/transfer/linf_8/255"] == pytest.approx(values["robust/pgd/linf_8/255"], abs=0.02)
 
 
+@pytest.mark.slow
 def test_a_run_in_bfloat16_is_deployed_in_float32(tmp_path, capsys):
     """Converters have no operations in bfloat16; the SavedModel stays as it is."""
     run = str(tmp_path / "run")

@@ -24,6 +24,9 @@ FORMATS = (
     *("--calibrate=temperature", "--abstain_accuracy=0.3", "--conformal=0.9"),
 )
 
+LEFT_OUT = "without gradients, so left out: the evaluation attack_curves, attack=autoattack (Square in its place), "
+LEFT_OUT += "the attack on the smoothed model"
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
@@ -58,6 +61,7 @@ def page(model, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_the_page_has_every_part(page):
     text = (page / "page" / "report.md").read_text("utf-8")
     headings = ("Test-time adaptation", "Attacks, member by member", "Confidence on clean and corrupted images", "Images of other classes")
@@ -74,19 +78,16 @@ def test_the_page_has_every_part(page):
     assert "Latency: one image, one thread" in text and "with the statistics of batches of 20 test images" in text
 
 
+@pytest.mark.slow
 def test_what_needs_gradients_is_left_out_of_files_without_them(page):
-    note = (
-        "without gradients, so left out: the evaluation attack_curves, attack=autoattack (Square in its place), the attack on the "
-        "smoothed model"
-    )
     int8, plain = (read(page / "formats" / name / "evaluation.json") for name in ("tflite_int8", "savedmodel"))
-    assert int8["notes"][0] == note and "Square alone can overstate" in int8["notes"][1]
+    assert int8["notes"][0] == LEFT_OUT and "Square alone can overstate" in int8["notes"][1]
     assert len(int8["notes"]) == 2 and plain["notes"] == [] and int8["model"] == plain["model"] == "small.keras"
     without = {row["metric"] for row in plain["rows"]} - {row["metric"] for row in int8["rows"]}
     nearest = {"ood/dark/knn/auroc", "ood/dark/knn/fpr95"} & without  # the float file has an embedding, the other has none
     assert without - nearest == {"robust/linf_0.02", "fgsm/linf_0.02", "distance/plb_l2", "smoothed/pgd/l2_0.1"}
     for report in ("page/report.md", "page/report.html", "formats/report.md"):
-        assert f"tflite_int8: {note}." in (page / report).read_text("utf-8")
+        assert f"tflite_int8: {LEFT_OUT}." in (page / report).read_text("utf-8")
 
 
 def test_bad_choices(model, tmp_path):
@@ -96,6 +97,12 @@ def test_bad_choices(model, tmp_path):
     with pytest.raises(ValueError, match="that needs no gradients.*Received: attack_curves. Try: evaluations=clean,attack_curves, or"):
         main("evaluate", model, "--data=digits", "--formats=keras,tflite", "--evaluations=attack_curves", place)
     assert not (tmp_path / "out").exists()
+
+
+def test_what_needs_gradients_is_left_out():
+    kept, note = without_gradients(EvalConfig(("clean", "adversarial", "attack_curves", "certified"), attack=("autoattack", "square")))
+    assert note == LEFT_OUT and kept.evaluations == ("clean", "adversarial", "certified")
+    assert kept.attack == ("square",) and not kept.smoothing_attack
 
 
 def test_nothing_is_left_out_where_nothing_needs_gradients():

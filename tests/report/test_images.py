@@ -120,9 +120,7 @@ def test_gains_are_images_that_only_the_other_model_classifies_correctly(source,
     monkeypatch.setattr(evaluation.scoring, "BATCH", 25)
     test = source(60, split="test")
     eval_config = evaluation.EvalConfig(evaluations=("clean", "corruptions"), severities=(4, 5), corruption_constants="cifar")
-    sets = [
-        one for one in evaluation.evaluation_sets(test, None, eval_config) if one.name.split("/")[1:2] in ([], *([name] for name in CHEAP))
-    ]
+    sets = [one for one in evaluation.evaluation_sets(test, None, eval_config) if one.name.split("/")[1:2] != ["frost"]]
 
     def robust(images):  # insensitive to contrast
         return brightest_third(images) + tf.constant([0.2, 0.0, 0.0])
