@@ -1,9 +1,9 @@
 """Runs a sweep, an evaluation and the writing of a corrupted set whose processes are killed, as in killed_suite.py.
 
-    python tests/killed_work.py FOLDER KILLS SEED sweep|evaluate|corrupt
+    python tests/killed_work.py FOLDER KILLS SEED KIND,KIND,...
 
-Prints as JSON the contents of their folders: uninterrupted, and resumed after at least KILLS kills, the first of each when the
-first set is measured, the others (and those of `corrupt`) at random events.
+KIND: sweep, evaluate or corrupt. Prints as JSON {kind: the contents of its folders}: uninterrupted, and resumed after at least KILLS
+kills, the first of each when the first set is measured, the others (and those of `corrupt`) at random events.
 """
 
 import glob
@@ -20,7 +20,7 @@ from tf_robust.cli import command_line, commands
 from tf_robust.evaluation import recording
 
 COMMANDS = {
-    "sweep": lambda folder: ["sweep", "learning_rate=0.05,0.2", *COMMON],
+    "sweep": lambda folder: ["sweep", "learning_rate=0.05,0.2", *COMMON, "--model=mlp", "--epochs=2"],
     "evaluate": lambda folder: [
         "evaluate",
         f"--saved_model={folder}/model/saved_model",
@@ -28,13 +28,7 @@ COMMANDS = {
         "--subset=30",
         "--evaluations=clean,noise,noise_floor,calibration",
     ],
-    "corrupt": lambda folder: [
-        "corrupt",
-        "--data=digits",
-        "--subset=30",
-        "--corruptions=contrast,gaussian_noise",
-        "--chunk_size=10",
-    ],
+    "corrupt": lambda folder: ["corrupt", "--data=digits", "--subset=30", "--corruptions=contrast,gaussian_noise", "--chunk_size=10"],
 }
 
 
@@ -67,7 +61,7 @@ def work(kind, folder, workdir, number=None):
 
 def train(folder):
     quiet()
-    run(["train", *COMMON, "--evaluations=none", f"--workdir={folder}/model"])
+    run(["train", *COMMON, "--model=mlp", "--epochs=1", "--evaluations=none", f"--workdir={folder}/model"])
 
 
 def run(arguments):
@@ -98,6 +92,7 @@ def contents(workdir):
 
 
 def main(folder, kills, seed, kind):
+    os.makedirs(folder)
     if kind == "evaluate" and fork(lambda: train(folder)):
         sys.exit("the training failed")
     if fork(lambda: work(kind, folder, f"{folder}/uninterrupted")):
@@ -113,8 +108,9 @@ def main(folder, kills, seed, kind):
                 sys.exit("the same command failed after a kill")
             killed += status != 0
         resumed.append(contents(workdir))
-    print(json.dumps({"events": events, "killed": killed, "uninterrupted": contents(f"{folder}/uninterrupted"), "resumed": resumed}))
+    return {"events": events, "killed": killed, "uninterrupted": contents(f"{folder}/uninterrupted"), "resumed": resumed}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    place, kills, seed, kinds = sys.argv[1:]
+    print(json.dumps({kind: main(f"{place}/{kind}", int(kills), int(seed), kind) for kind in kinds.split(",")}))

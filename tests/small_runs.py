@@ -72,6 +72,7 @@ def trained(sample_images, tmp_path_factory):
 
 def omit_charts(monkeypatch):
     monkeypatch.setattr(report.charts, "of_table", lambda *_: [])
+    monkeypatch.setattr(report.page, "library", lambda: "")
     monkeypatch.setattr(comparison, "training_charts", lambda *_: [])
     monkeypatch.setattr(comparison, "data_figures", lambda *_: [])
     monkeypatch.setattr(images, "draw_maps", lambda *_: None)

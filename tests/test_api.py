@@ -1,7 +1,5 @@
-"""The notebook, cell by cell, and what the functions of it refuse."""
+"""The functions of `tf_robust.api`: models, images and attacks from Python, and what they refuse."""
 
-import ast
-import json
 import os
 
 import keras
@@ -11,39 +9,11 @@ import scipy.special
 import tensorflow as tf
 from PIL import Image
 
-from tests.conftest import ROOT
 from tf_robust import api, metrics
-from tf_robust.cli import main as cli
 from tf_robust.evaluation import model_evaluation, shortfalls
 from tf_robust.report import comparison as comparisons
 from tf_robust.saved_models import loading
 from tf_robust.saved_models.interface import read_card
-
-
-@pytest.mark.slow
-def test_the_notebook_runs(tmp_path, monkeypatch):
-    with open(os.path.join(ROOT, "docs", "notebook.ipynb"), encoding="utf-8") as file:
-        cells = ["".join(cell["source"]) for cell in json.load(file)["cells"] if cell["cell_type"] == "code"]
-    monkeypatch.chdir(tmp_path)
-    names, shown = {}, []
-    for cell in cells:
-        *lines, last = ast.parse(cell).body  # a notebook shows what the last line gives
-        exec(compile(ast.Module(lines, []), "cell", "exec"), names)
-        shown.append(eval(compile(ast.Expression(last.value), "cell", "eval"), names))
-    values, table, chart, measured, (still_right, shape) = shown
-    assert values == names["plain"].values and set(values) == {
-        "clean",
-        "clean/per_class",
-        "un",
-        "nun",
-        "aurra",
-        *(f"calibration/{name}" for name in ("rms", "ece", "brier", "nll")),
-    }
-    assert table.loc["clean", "plain"] == values["clean"] and set(table.columns) == {"noisy", "plain"}
-    assert chart.name == "comparison" and chart.to_dict()["description"]
-    assert 0 < measured["clean"] <= 1 and still_right < values["clean"] and shape == (20, 28, 28, 1)
-    folder = api.train("runs/plain", method="cross_entropy", **names["common"])  # read, not trained
-    assert folder.evaluation == names["plain"].evaluation
 
 
 def test_unknown_names_raise(tmp_path):
@@ -109,6 +79,10 @@ def test_the_interface_applies_to_all_kinds_of_models(scaled, kind, tmp_path):
     )
     as_logits = api.evaluate(model, **DIGITS, input_range="0,255", outputs="logits").values
     assert found["calibration/ece"] != pytest.approx(as_logits["calibration/ece"], abs=0.05)
+
+
+def test_images_of_another_size_are_refused_unless_they_are_resized():
+    images, labels = api.images(100, data="digits")
     large = keras.Sequential([keras.Input([14, 14, 1]), keras.layers.Flatten(), keras.layers.Dense(10)])
     with pytest.raises(ValueError, match=r"\[14, 14, 1\] for the model .*Received: \[28, 28, 1\]. Try: image_size=14"):
         api.evaluate(large, **DIGITS)
@@ -185,7 +159,7 @@ def test_the_current_folder_has_no_learning_curves_of_a_model_in_memory(scaled, 
     (tmp_path / "figures" / "worst.png").write_bytes(b"of something else")
     scaled[0].save("model.keras")
     for model in (scaled[0], "model.keras"):
-        with open(api.evaluate(model, **DIGITS).report(), encoding="utf-8") as file:
+        with open(api.evaluate(model, data="digits", evaluations="clean", subset=100).report(), encoding="utf-8") as file:
             assert "when clean and misclassified" not in file.read()
 
 
@@ -208,7 +182,8 @@ def test_comparisons_are_paired_over_the_images(scaled, tmp_path):
     images, labels = api.images(100, data="digits", subset=100)
     worse = keras.models.clone_model(plain)
     worse.set_weights([weights + np.random.RandomState(0).normal(0, 0.02, weights.shape) for weights in plain.get_weights()])
-    comparison = api.compare(api.evaluate(plain, **DIGITS), api.evaluate(worse, **DIGITS))  # both are called `plain`
+    one, other = (api.evaluate(model, **DIGITS) for model in (plain, worse))
+    comparison = api.compare(one, other)  # both are called `plain`
     line = comparison.frame().set_index("metric").loc["clean"]
     correct = [np.argmax(model(images), axis=1) == labels for model in (worse, plain)]
     expected = metrics.paired_difference(*correct)
@@ -220,21 +195,20 @@ def test_comparisons_are_paired_over_the_images(scaled, tmp_path):
     assert str(comparison).startswith("RMS calibration error: best plain") and repr(comparison).startswith(
         "<Comparison of plain (2) with plain: "
     )
-    named = api.compare(one=api.evaluate(plain, **DIGITS), other=api.evaluate(worse, **DIGITS), baseline="other")
+    named = api.compare(one=one, other=other, baseline="other")
     assert set(named.frame()["row"]) == {"one"} and "other" in named._repr_html_()
     assert named.frame().set_index("metric").loc["clean", "difference"] == pytest.approx(-line["difference"])
     assert "<html" in open(named.report(str(tmp_path / "report.html")), encoding="utf-8").read()
     with pytest.raises(
         ValueError, match=r"measured in one way.* differ in the evaluated images \(data.fingerprint\), the number of images \(data"
     ):
-        api.compare(api.evaluate(plain, **DIGITS), api.evaluate(worse, **{**DIGITS, "subset": 90}))
-    one, other = (api.evaluate(model, **DIGITS) for model in (plain, worse))
+        api.compare(one, api.evaluate(worse, **{**DIGITS, "subset": 90}))
     other.evaluation["seed"] = 1  # as of two runs in folders of one name
     assert set(api.compare(one, other).frame()["row"]) == {"plain (2)"}
     with pytest.raises(ValueError, match="Expected results of tfr.train or tfr.evaluate. Received: 'runs/a'. Try: tfr.evaluate"):
-        api.compare(api.evaluate(plain, **DIGITS), "runs/a")
+        api.compare(one, "runs/a")
     with pytest.raises(ValueError, match="at least two results"):
-        api.compare(api.evaluate(plain, **DIGITS))
+        api.compare(one)
 
 
 def test_a_significant_loss_against_a_baseline_is_named(scaled, tmp_path):
@@ -274,8 +248,14 @@ def trained(scaled):
 SHORT = {"norm": "linf", "radius": 4 / 255, "steps": 3, "check_inputs": False}
 
 
+@pytest.fixture(scope="module")
+def attacked_floats(trained):
+    model, _, levels, labels = trained
+    return api.attack(model, (levels[:12] / 255).astype(np.float32), labels[:12], **SHORT).numpy()
+
+
 @pytest.mark.parametrize("kind", ["uint8", "int64", "floats to 255", "float64", "-1,1"])
-def test_attacked_images_have_the_scale_and_the_type_of_the_given_ones(trained, kind):
+def test_attacked_images_have_the_scale_and_the_type_of_the_given_ones(trained, attacked_floats, kind):
     model, _, levels, labels = trained
     levels, labels = levels[:12], labels[:12]
     scale, offset, data_range, dtype = {
@@ -286,11 +266,10 @@ def test_attacked_images_have_the_scale_and_the_type_of_the_given_ones(trained, 
         "-1,1": (2, -1, "-1,1", "float32"),
     }[kind]
     given = (levels / 255 * scale + offset).astype(dtype) if dtype.startswith("float") else levels.astype(dtype)
-    expected = api.attack(model, (levels / 255).astype(np.float32), labels, **SHORT).numpy()
     attacked, success = api.attack(model, given, labels, data_range=data_range, return_success=True, **SHORT)
     assert attacked.dtype.name == dtype and attacked.shape == given.shape
     unit = (attacked.numpy().astype(np.float64) - offset) / scale
-    np.testing.assert_allclose(unit, expected, atol=1e-5 if dtype.startswith("float") else 0.5 / 255 + 1e-6)
+    np.testing.assert_allclose(unit, attacked_floats, atol=1e-5 if dtype.startswith("float") else 0.5 / 255 + 1e-6)
     assert np.abs(unit - levels / 255).max() <= 4 / 255 + 1e-6
     predicted = model(unit.astype(np.float32)).numpy().argmax(axis=1)
     np.testing.assert_array_equal(success, predicted != labels)

@@ -9,7 +9,7 @@ from benchmarks import __main__ as benchmarks
 from benchmarks import goals, scale, timing
 from benchmarks.hardware import Hardware
 from benchmarks.timing import provenance
-from tests.test_hardware import NEED
+from tests.hardware_needs import NEED
 
 RECORDED = {"step": 2.0, "speed": 2.0}
 

@@ -11,17 +11,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.command_line import main
+from tests.command_line import main, runs_of
 from tests.conftest import ROOT
-from tests.small_runs import SMALL, omit_charts, read, sample_images, trained, without_charts  # noqa: F401
-from tf_robust import report
-from tf_robust.cli import command_line, commands
-from tf_robust.cli import main as cli
-from tf_robust.report import comparison, images
+from tests.small_runs import SMALL, eagerly, omit_charts, read, sample_images, trained, without_charts  # noqa: F401
 from tf_robust.runs import run, scheduler
 from tf_robust.runs import workdir as workdirs
 from tf_robust.training import loop
 from tf_robust.utils.locks import WorkdirLocked
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+drawn = pytest.mark.drawn
 
 
 @pytest.fixture
@@ -44,36 +43,22 @@ def copied(trained, tmp_path):
     return shutil.copytree(trained, tmp_path / "copied")
 
 
-drawn = pytest.mark.drawn
-
-
 @drawn
-def test_a_run_writes_a_complete_workdir_and_flags_that_repeat_it(sample_images, tmp_path, monkeypatch):
+def test_a_run_writes_a_complete_workdir_and_flags_that_repeat_it(sample_images, tmp_path):
     folder = str(tmp_path / "row")
     main(sample_images, *SMALL, "--seeds=3", f"--workdir={folder}")
-    expected = {
-        "flags.txt",
-        "environment.json",
-        "checkpoints",
-        "history.json",
-        "tensorboard",
-        "saved_model",
-        "evaluation.json",
-        "figures",
-        "report.html",
-        "report.md",
-        "results.json",
-    }
-    assert expected <= set(os.listdir(folder))
+    expected = "flags.txt environment.json checkpoints history.json tensorboard saved_model evaluation.json figures"
+    expected += " report.html report.md results.json"
+    assert {*expected.split()} <= set(os.listdir(folder))
     card, found = read(f"{folder}/saved_model/card.json"), read(f"{folder}/evaluation.json")
     jsonschema.validate(found, read(os.path.join(ROOT, "tf_robust", "evaluation", "evaluation.schema.json")))
     assert card["classes"] == ["dark", "light"] and card["rows"] == found["rows"] and card["flags"]["epochs"] == "1"
-    again = str(tmp_path / "again")
-    omit_charts(monkeypatch)
-    main(f"--flagfile={folder}/flags.txt", f"--workdir={again}")
-    assert read(f"{again}/evaluation.json")["rows"] == found["rows"] and found["seed"] == card["seed"] == 3
-    with open(f"{folder}/flags.txt") as one, open(f"{again}/flags.txt") as other:
-        assert one.read() == other.read()
+    assert found["seed"] == card["seed"] == 3
+    (run,) = runs_of(f"--flagfile={folder}/flags.txt")
+    with open(f"{folder}/flags.txt") as file:
+        recorded = dict(line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--"))
+    assert {name: run.flags[name] for name in recorded.keys() & run.flags} == {n: recorded[n] for n in recorded.keys() & run.flags}
+    assert {"data", "image_size", "epochs", "batch_size", "model"} <= recorded.keys() & run.flags.keys() and run.seed == 3
 
 
 def test_a_suite_completes_all_rows_and_seeds_and_skips_complete_runs(sample_images, trained_already, tmp_path, monkeypatch, capsys):
@@ -110,20 +95,10 @@ def test_saved_models_are_evaluated_and_runs_are_compared(sample_images, trained
         omit_charts(patch)
         main(sample_images, *SMALL, f"--workdir={tmp_path}/runs/1", "--seeds=1")
         main("evaluate", f"{tmp_path}/runs/1")  # on the data that its flags.txt names
-    main(
-        "evaluate",
-        f"{tmp_path}/runs/0/saved_model",
-        sample_images,
-        "--image_size=16",
-        f"--workdir={tmp_path}/measured",
-        "--evaluations=clean,calibration",
-    )
-    assert read(tmp_path / "measured" / "results.json")["rows"][0]["values"] == [
-        read(tmp_path / "runs" / "0" / "evaluation.json")["rows"][0]["value"]
-    ]
-    assert (
-        read(tmp_path / "runs" / "1" / "measured" / "evaluation.json")["rows"] == read(tmp_path / "runs" / "1" / "evaluation.json")["rows"]
-    )
+    measured = ["--image_size=16", f"--workdir={tmp_path}/measured", "--evaluations=clean,calibration"]
+    main("evaluate", f"{tmp_path}/runs/0/saved_model", sample_images, *measured)
+    rows = {name: read(tmp_path / "runs" / name / "evaluation.json")["rows"] for name in ("0", "1", "1/measured")}
+    assert read(tmp_path / "measured" / "results.json")["rows"][0]["values"] == [rows["0"][0]["value"]] and rows["1/measured"] == rows["1"]
     main("report", f"{tmp_path}/runs/*", f"--workdir={tmp_path}/compared")
     assert os.path.exists(tmp_path / "compared" / "report.html")
     other = {**read(tmp_path / "runs" / "1" / "evaluation.json"), "data": "other/data"}
@@ -135,45 +110,29 @@ def test_saved_models_are_evaluated_and_runs_are_compared(sample_images, trained
     assert sorted(len(read(path / "results.json")["rows"][0]["values"]) for path in (tmp_path / "by_data").iterdir()) == [1, 2]
     os.remove(tmp_path / "runs" / "0" / "measured.jsonl")
     main("report", f"{tmp_path}/measured", f"--workdir={tmp_path}/again")  # draws what was measured there
-    assert set(os.listdir(tmp_path / "again" / "figures")) == set(os.listdir(tmp_path / "measured" / "figures")) - {
-        "samples.png",
-        "maps.png",
-    }  # made with the model
+    made_with_the_model = {"samples.png", "maps.png"}
+    assert {*os.listdir(tmp_path / "again" / "figures")} == {*os.listdir(tmp_path / "measured" / "figures")} - made_with_the_model
 
 
 def test_a_corrupted_set_is_written_and_evaluated(sample_images, trained, tmp_path):
-    main("corrupt", sample_images, "--image_size=16", "--corruptions=pixelate,fog", f"--workdir={tmp_path}/c")
-    assert {"pixelate.npy", "fog.npy", "labels.npy", "card.json", "sheet.png"} <= set(os.listdir(tmp_path / "c"))
-    assert np.load(tmp_path / "c" / "fog.npy").shape == (5 * 24, 16, 16, 3)
-    main("corrupt", f"{sample_images}/train", "--image_size=16", "--corruptions=fog", f"--workdir={tmp_path}/all")  # without splits
-    assert np.load(tmp_path / "all" / "fog.npy").shape == (5 * 24, 16, 16, 3)
-    metric = [
-        "evaluate",
-        f"{trained}/saved_model",
-        sample_images,
-        "--image_size=16",
-        "--evaluations=corruptions",
-        f"--corrupted_dir={tmp_path}/c",
-        f"--workdir={tmp_path}/m",
-    ]
-    main(*metric, "--require=corruptions/fog>=0")
+    main("corrupt", sample_images, "--image_size=16", "--corruptions=pixelate,contrast", f"--workdir={tmp_path}/c")
+    assert {"pixelate.npy", "contrast.npy", "labels.npy", "card.json", "sheet.png"} <= set(os.listdir(tmp_path / "c"))
+    assert np.load(tmp_path / "c" / "contrast.npy").shape == (5 * 24, 16, 16, 3)
+    main("corrupt", f"{sample_images}/train", "--image_size=16", "--corruptions=contrast", f"--workdir={tmp_path}/all")  # without splits
+    assert np.load(tmp_path / "all" / "contrast.npy").shape == (5 * 24, 16, 16, 3)
+    metric = ["evaluate", f"{trained}/saved_model", sample_images, "--image_size=16", "--evaluations=corruptions"]
+    metric += [f"--corrupted_dir={tmp_path}/c", f"--workdir={tmp_path}/m"]
+    main(*metric, "--require=corruptions/contrast>=0")
     taken = {row["metric"] for row in read(tmp_path / "m" / "evaluation.json")["rows"]}
-    assert taken == {f"corruptions/{name}{s}" for name in ("pixelate", "fog") for s in ("", "/1", "/2", "/3", "/4", "/5")}
-    with pytest.raises(SystemExit, match="corruptions/fog is .*, required >= 1"):
-        main(*metric, "--require=corruptions/fog>=1")
+    assert taken == {f"corruptions/{name}{s}" for name in ("pixelate", "contrast") for s in ("", "/1", "/2", "/3", "/4", "/5")}
+    with pytest.raises(SystemExit, match="corruptions/contrast is .*, required >= 1"):
+        main(*metric, "--require=corruptions/contrast>=1")
 
 
 @pytest.mark.slow
 def test_a_sweep_tests_the_best_point_and_skips_diverged_ones(sample_images, tmp_path, monkeypatch, capsys):
-    command = [
-        "sweep",
-        "learning_rate=0.003,1e30",
-        sample_images,
-        *SMALL,
-        "--epochs=2",
-        "--validation_fraction=0.3",
-        f"--workdir={tmp_path}",
-    ]
+    command = ["sweep", "learning_rate=0.003,1e30", sample_images, *SMALL, "--epochs=2", "--validation_fraction=0.3"]
+    command.append(f"--workdir={tmp_path}")
     main(*command, "--dry_run")
     assert not os.listdir(tmp_path) and "learning_rate=0.003" in capsys.readouterr().out
     with pytest.raises(ValueError, match="1 of 2 runs failed.\nlearning_rate=1e30"):
@@ -193,12 +152,14 @@ def test_other_evaluations_do_not_train_again(sample_images, copied, monkeypatch
     assert [row["metric"] for row in read(copied / "evaluation.json")["rows"]] == ["clean", "un", "nun"]
 
 
-def test_a_suite_continues_after_a_failed_run(sample_images, tmp_path):
+def test_a_suite_continues_after_a_failed_run_and_names_what_starts_from_it(sample_images, tmp_path):
     suite = tmp_path / "table"
     os.makedirs(suite)
-    for row, rate in (("bad", "1e30"), ("good", "0.01")):
-        (suite / f"{row}.flags").write_text("\n".join([sample_images, *SMALL, f"--learning_rate={rate}", "--epochs=2"]))
-    with pytest.raises(ValueError, match="1 of 2 runs failed.\nbad, seed 0, failed: Not finite at step"):
+    rows = {"after": ["--init_from_row=bad"], "bad": ["--learning_rate=1e30", "--epochs=2"], "good": ["--learning_rate=0.01"]}
+    for row, flags in rows.items():
+        (suite / f"{row}.flags").write_text("\n".join([sample_images, *SMALL, *flags]))
+    message = "2 of 3 runs failed.\nafter, seed 0: the row from which it starts, bad, failed\nbad, seed 0, failed: Not finite at step"
+    with pytest.raises(ValueError, match=message):
         main("suite", f"{suite}", f"--workdir={tmp_path}/out")
     assert [r["row"] for r in read(tmp_path / "out" / "results.json")["rows"]] == ["good"]
 
@@ -245,17 +206,15 @@ def test_a_workdir_is_held_by_one_process_and_must_be_writable(tmp_path):
         ("--method=flc", "Did you mean 'fcl'"),
         ("--optimizer=sdg", "Did you mean 'sgd'"),
         ("--augmentations=crop_flop", "Did you mean 'crop_flip'"),
-        ("--views=claen", "Did you mean 'clean'"),
         ("--views=clean,clean", "Expected one view for the method CrossEntropy"),
         ("--batch_size=0", "Expected batch_size >= 1. Received: 0"),
         ("--batch_size=100000", "Expected batch_size in 1.."),
         ("--data=folder:/nowhere", "Not found: /nowhere"),
-        ("--epochs=0", "epochs"),
-        ("--evaluations=clear", "Did you mean 'clean'"),
         ("--train_examples=99999", "at most 10050"),
         ("evaluate nowhere", "saved_model.pb"),
         ("suite nowhere", "folder of .flags"),
-        ("report nowhere", "which matches none"),
+        ("sweep epochs=abc --data=digits", "Expected epochs as an integer"),
+        ("evaluate zoo:digits/lenet_augmix --evaluations=corruptions --corruptions=fogg", "Did you mean 'fog'"),
         ("--seeds=0,0", "each once"),
         ("--evaluations=", "Received: none"),
         ("--views=clean --evaluations=clean,none", "Expected evaluations with train"),
@@ -310,13 +269,8 @@ def test_rows_start_from_another_row_of_their_suite(sample_images, tmp_path, cap
     assert metrics == {("start", "clean"), ("a_probe", "clean"), ("shown", "label_fraction_0.5/clean")}
     with pytest.raises(ValueError, match="Expected tf-robust suite or --init_from=DIR"):
         main(f"--flagfile={suite}/a_probe.flags", f"--workdir={tmp_path}/alone")
-    main(
-        f"--flagfile={suite}/a_probe.flags",
-        "--init_from_row=",
-        f"--init_from={tmp_path}/out/start/seed_3",
-        f"--workdir={tmp_path}/alone",
-        "--seeds=3",
-    )
+    start = ["--init_from_row=", f"--init_from={tmp_path}/out/start/seed_3", "--seeds=3"]
+    main(f"--flagfile={suite}/a_probe.flags", *start, f"--workdir={tmp_path}/alone")
     assert read(tmp_path / "alone" / "results.json")["rows"][0]["values"] == read(tmp_path / "out" / "results.json")["rows"][0]["values"]
     (suite / "other.flags").write_text("\n".join([sample_images, *SMALL, "--subset=3"]))
     with pytest.raises(ValueError, match=r"same images. Received: a_probe and other, which differ in subset \(0 and 3\)"):
@@ -328,12 +282,3 @@ def test_rows_start_from_another_row_of_their_suite(sample_images, tmp_path, cap
     (suite / "start.flags").write_text("\n".join([sample_images, *SMALL, "--init_from_row=b_similer"]))
     with pytest.raises(ValueError, match="Did you mean 'b_similar'"):
         main("suite", f"{suite}", f"--workdir={tmp_path}/unknown")
-
-
-def test_rows_whose_initial_row_failed_are_named(sample_images, tmp_path):
-    suite = tmp_path / "table"
-    os.makedirs(suite)
-    (suite / "after.flags").write_text("\n".join([sample_images, *SMALL, "--init_from_row=before"]))
-    (suite / "before.flags").write_text("\n".join([sample_images, *SMALL, "--learning_rate=1e30", "--epochs=2"]))
-    with pytest.raises(ValueError, match="2 of 2 runs failed.\nafter, seed 0: the row from which it starts, before, failed\nbefore"):
-        main("suite", f"{suite}", f"--workdir={tmp_path}/out")

@@ -1,21 +1,24 @@
 """Every Python snippet of the documents runs, in order."""
 
+import ast
 import glob
 import json
 import os
 import re
 import shlex
+import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from tests.conftest import ROOT
 from tests.small_runs import omit_charts
 from tf_robust import api, corruptions, methods
 from tf_robust.cli import command_line
-from tf_robust.cli import main as cli
 from tf_robust.data import kinds
+from tf_robust.runs import run as run_module
 
 DOCS = os.path.join(ROOT, "docs")
 PAGES = sorted([*glob.glob(os.path.join(DOCS, "*.md")), *glob.glob(os.path.join(ROOT, "*.md"))])
@@ -41,9 +44,16 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr(kinds, "DATA_KINDS", dict(kinds.DATA_KINDS))
 
 
+def blank(folder, *_):
+    """An empty image in place of a figure."""
+    os.makedirs(folder, exist_ok=True)
+    Image.new("RGB", (9, 9)).save(os.path.join(folder, "blank.png"))
+    return os.path.join(folder, "blank.png")
+
+
 @pytest.fixture(autouse=True)
 def little(request, monkeypatch):
-    """Runs train on few images, without graphs or charts of their own; two of the 19 corruptions. Not in the slow test."""
+    """Runs of few images, without graphs and charts; two of the 19 corruptions, three of AugMix's operations. Not in slow tests."""
     if "slow" in request.keywords:
         yield
         return
@@ -52,11 +62,16 @@ def little(request, monkeypatch):
     def with_few_images(folder, **arguments):
         with monkeypatch.context() as patch:
             omit_charts(patch)
-            return train(folder, **{"train_examples": 320, "subset": 150, "batch_size": 32, **arguments})
+            patch.setattr(run_module, "draw_utility", blank)
+            return train(folder, **{"train_examples": 64, "subset": 50, "batch_size": 32, **arguments})
 
     monkeypatch.setattr(api, "train", with_few_images)
-    monkeypatch.setattr(api, "images", lambda count, **arguments: images({200: 40}.get(count, count), **arguments))  # of keras_script.md
+    monkeypatch.setattr(api, "images", lambda count, **arguments: images({200: 21}.get(count, count), **arguments))  # of keras_script.md
     monkeypatch.setattr(corruptions, "CORRUPTIONS", {name: corruptions.CORRUPTIONS[name] for name in ("fog", "contrast")})
+    monkeypatch.setattr(sys.modules["tf_robust.data.augmix"], "NINE", ("autocontrast", "equalize", "posterize"))
+    monkeypatch.setattr(sys.modules["tf_robust.data.augmix"], "LONGEST", 1)
+    if "drawn" not in request.keywords:
+        omit_charts(monkeypatch)
     tf.config.run_functions_eagerly(True)  # a few steps take less time than their graph
     yield
     tf.config.run_functions_eagerly(False)
@@ -97,7 +112,9 @@ def test_harden(tmp_path):
 
 def test_extend():
     names = run("extend.md")
-    assert names["result"].evaluation["method"] == "confidence_penalty" and names["result"].values["clean"] > 0.15
+    (epoch,) = json.loads(read("runs/penalty/history.json"))
+    assert names["result"].evaluation["method"] == "confidence_penalty"
+    assert epoch["total"] == pytest.approx(epoch["cross_entropy"] + epoch["penalty"]) and epoch["penalty"] < 0
     np.testing.assert_allclose(names["worse"][0, 0, 0], [0.8, 0.5, 0.2], rtol=1e-6)
     assert names["rows"][0].count == 30
     assert [len(part) for part in names["parts"]] == [18, 6, 6]
@@ -118,9 +135,29 @@ def test_snippets_of_attacks_and_corruptions(name):
     assert changed.shape == names["images"].shape and np.abs(changed - names["images"]).max() > 0.01
 
 
+@pytest.mark.drawn
 def test_training_in_python():
     names = run("run.md")
-    assert set(names["result"].values) == {"bal", "un", "nun"} and names["result"].values.keys() == names["plain"].values.keys()
+    assert {"bal", "un", "nun"} <= {*names["result"].values} and names["result"].values.keys() == names["plain"].values.keys()
+
+
+@pytest.mark.slow
+def test_the_notebook_runs():
+    cells = json.loads(read(os.path.join(DOCS, "notebook.ipynb")))["cells"]
+    cells = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    names, shown = {}, []
+    for cell in cells:
+        *lines, last = ast.parse(cell).body  # a notebook shows what the last line gives
+        exec(compile(ast.Module(lines, []), "cell", "exec"), names)
+        shown.append(eval(compile(ast.Expression(last.value), "cell", "eval"), names))
+    values, table, chart, measured, (still_right, shape) = shown
+    calibration = {f"calibration/{name}" for name in ("rms", "ece", "brier", "nll")}
+    assert values == names["plain"].values and set(values) == {"clean", "clean/per_class", "un", "nun", "aurra", *calibration}
+    assert table.loc["clean", "plain"] == values["clean"] and set(table.columns) == {"noisy", "plain"}
+    assert chart.name == "comparison" and chart.to_dict()["description"]
+    assert 0 < measured["clean"] <= 1 and still_right < values["clean"] and shape == (20, 28, 28, 1)
+    folder = api.train("runs/plain", method="cross_entropy", **names["common"])  # read, not trained
+    assert folder.evaluation == names["plain"].evaluation
 
 
 def spans(page):

@@ -3,34 +3,22 @@
 import errno
 import os
 import shutil
-import subprocess
 import sys
 
 import pytest
 import tensorflow as tf
 
 from tests.command_line import main
-from tests.conftest import ROOT
-from tests.small_runs import omit_charts
+from tests.evaluated_run import SMALL, evaluated  # noqa: F401
+from tests.small_runs import eagerly  # noqa: F401
 from tf_robust.cli import commands
-from tf_robust.cli import main as cli
 from tf_robust.evaluation import recording
 from tf_robust.runs.run import Run
 from tf_robust.training import loop
 from tf_robust.utils import errors, files
 from tf_robust.utils.errors import RunFailed
 
-SMALL = ["--data=digits", "--train_examples=60", "--subset=60", "--epochs=1", "--batch_size=12", "--evaluations=clean"]
-
-
-@pytest.fixture(scope="module")
-def evaluated(tmp_path_factory):
-    """The workdir of a finished run."""
-    folder = tmp_path_factory.mktemp("evaluated") / "run"
-    with pytest.MonkeyPatch.context() as patched:
-        omit_charts(patched)
-        main(*SMALL, f"--workdir={folder}")
-    return folder
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 def said(*arguments):
@@ -68,7 +56,6 @@ def test_exit_codes(error, code, capsys):
         ("--schedule=x", "Unknown value of schedule: 'x'. Known: constant, cosine, exponential, steps (in "),
         ("--dataset_format=x", "Unknown flag --dataset_format (in "),
         ("--flagfile=nowhere", "Unable to open flagfile"),
-        ("--nonsense", "Unknown flag --nonsense"),
         ("--flagfile=a\0", "null byte"),
         ("data=digits", "Unrecognized argument 'data=digits'. Expected --flag=value"),
     ],
@@ -98,19 +85,6 @@ def test_invalid_recorded_flags_are_named(line, message, tmp_path):
     (tmp_path / "flags.txt").write_text(line)
     found = said("evaluate", f"{tmp_path}")
     assert message.format(tmp_path) in found and f"{tmp_path}/flags.txt" in found
-
-
-def test_invalid_values_in_a_sweep_raise():
-    assert "Expected epochs as an integer" in said("sweep", "epochs=abc", "--data=digits")
-
-
-def test_a_binary_flagfile_gives_an_error_before_main(tmp_path):
-    (tmp_path / "row.flags").write_bytes(b"\xff\xfe--epochs=3")
-    done = subprocess.run(
-        [sys.executable, os.path.join(ROOT, "run_experiment.py"), f"--flagfile={tmp_path}/row.flags"], stderr=subprocess.PIPE, text=True
-    )
-    assert done.returncode == 2 and "'utf-8' codec" in done.stderr and "row.flags)" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_evaluating_another_model_does_not_overwrite_a_run(tmp_path):

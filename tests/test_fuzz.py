@@ -8,10 +8,9 @@ import shutil
 
 import pytest
 
-from tests import test_error_messages
 from tests.command_line import main
 from tests.corrupted_datasets import corrupted_images as corrupted_images
-from tests.test_error_messages import SMALL
+from tests.evaluated_run import SMALL, evaluated  # noqa: F401
 from tf_robust import methods, report
 from tf_robust.cli import commands
 from tf_robust.cli.command_line import COMMANDS
@@ -37,14 +36,13 @@ VALUES = (
     "0.5,",
     "{}",
     "%s",
-    "1,1",
 )
 BASE = ["--data=digits", "--train_examples=60", "--epochs=1", "--batch_size=12"]
-DRAWS = 40
+DRAWS = 24
 JUNK = (None, True, -1, 5, 1e400, "", "x", "\u2603", [], [5], [[]], {}, {"a": 1})
 FILES = ("flags.txt", "environment.json", "evaluation.json", "history.json", "measured.jsonl", "saved_model/card.json")
 
-evaluated, arrays = test_error_messages.evaluated, corrupted_images.arrays  # the fixtures
+arrays = corrupted_images.arrays  # the fixture
 
 
 class Began(Exception):
@@ -128,24 +126,9 @@ def test_no_flag_value_gives_a_traceback(number, tmp_path):
 def test_no_flagfile_gives_a_traceback(number, tmp_path):
     draw, suite = random.Random(number), tmp_path / "suite"
     suite.mkdir()
-    hostile = [
-        "--flagfile=suite/a.flags",
-        "--flagfile=suite/../suite/a.flags",
-        "--flagfile=suite/b.flags",
-        "--flagfile=.",
-        "--flagfile",
-        "--flagfile=\0",
-        "--no",
-        "--nodry_run=1",
-        "-",
-        "--",
-        "---epochs=1",
-        "--epochs",
-        "--e p=1",
-        "--\u2603=1",
-        "--=1",
-        "# \ud800",
-    ]
+    files = ("suite/a.flags", "suite/../suite/a.flags", "suite/b.flags", ".", "\0")
+    flags = ("--flagfile", "--no", "--nodry_run=1", "-", "--", "---epochs=1", "--epochs", "--e p=1", "--\u2603=1", "--=1", "# \ud800")
+    hostile = [*(f"--flagfile={file}" for file in files), *flags]
     for name in ("a.flags", "b.flags"):
         lines = [*BASE, *drawn_flag(draw), *draw.sample(hostile, draw.randrange(3))] if draw.random() < 0.8 else BASE
         content = "\n".join(lines).encode("utf-8", "surrogatepass")

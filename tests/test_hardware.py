@@ -5,22 +5,8 @@ import pytest
 from benchmarks import hardware
 from benchmarks.hardware import Hardware
 from tests.command_line import runs_of
+from tests.hardware_needs import NEED
 from tf_robust import data
-from tf_robust.cli import commands
-
-NEED = {
-    "row": "a",
-    "steps": 1000,
-    "parameters": 1_000_000,
-    "state": 3_000_000,
-    "flops": 8e12,
-    "kept": 6_000_000_000,
-    "making": 2.0,
-    "measured": 500,
-    "forward": 1e10,
-    "corrupting": 0.08,
-    "disk": 2**30,
-}
 
 
 def test_a_step_takes_the_slower_of_computation_and_input_plus_the_network():

@@ -10,9 +10,11 @@ import tensorflow as tf
 from PIL import Image
 
 from tests.command_line import main
-from tests.small_runs import SMALL, sample_images, without_charts  # noqa: F401
-from tf_robust import api
-from tf_robust.saved_models import loading
+from tests.small_runs import SMALL, eagerly, sample_images, without_charts  # noqa: F401
+from tf_robust import api, data, models
+from tf_robust.saved_models import export, loading
+
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,7 @@ def evaluate(model, data, folder, *flags):
         return json.load(file)
 
 
-@pytest.mark.parametrize("flags", [[], ["--image_size=32"], ["--input_size=32"]])
+@pytest.mark.parametrize("flags", [[], ["--image_size=32", "--input_size=32"]])
 def test_files_of_the_input_size_are_unchanged(folder, tmp_path, capsys, flags):
     corner_model(32).save(tmp_path / "model.keras")
     found = evaluate(tmp_path / "model.keras", f"folder:{folder}/images", tmp_path / "out", *flags)
@@ -77,10 +79,10 @@ def test_other_data_of_another_size_raise_with_advice(tmp_path, capsys):
 
 @pytest.mark.parametrize("how", ["crop", "stretch"])
 def test_an_exported_model_applies_the_recorded_fit_to_encoded_images(sample_images, tmp_path, how):
-    main("train", "--evaluations=none", sample_images, *SMALL[:-1], f"--image_fit={how}", f"--workdir={tmp_path}")
-    with open(tmp_path / "saved_model" / "card.json") as file:
-        text = json.load(file)["input"]["encoded"]
-    assert text == {"crop": "resized to cover 16x16, center-cropped", "stretch": "resized to 16x16, whatever the aspect ratio"}[how]
+    source = data.open_source(sample_images.removeprefix("--data="), "test", image_size=16, image_fit=how)
+    text = {"crop": "resized to cover 16x16, center-cropped", "stretch": "resized to 16x16, whatever the aspect ratio"}[how]
+    assert export.input_card(source)["encoded"] == text
+    export.export(models.build("mlp", source.image_shape, 2), str(tmp_path / "saved_model"), {}, fit=source.fit)
     image = Image.fromarray(np.random.RandomState(0).randint(256, size=(16, 40, 3)).astype(np.uint8))
     image.save(tmp_path / "wide.png")
     fitted = image.crop((12, 0, 28, 16)) if how == "crop" else image.resize((16, 16), Image.Resampling.BILINEAR)

@@ -1,16 +1,16 @@
 """`--plugin=MODULE`: a user's own method and corruption from the command line."""
 
 import json
-import os
-import subprocess
 import sys
 
 import pytest
 
 from tests.command_line import main
-from tests.conftest import ROOT
+from tests.small_runs import eagerly  # noqa: F401
 from tf_robust import corruptions, methods
 from tf_robust.utils import plugins
+
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 MODULE = '''
 import tensorflow as tf
@@ -71,10 +71,3 @@ def test_a_run_remembers_its_plugin_and_its_code(folder):
     (folder / "my_methods.py").write_text(MODULE)
     (folder / "row.flags").write_text("\n".join(["--plugin=my_methods", *train[1:]]))
     main("train", "--flagfile=row.flags")  # it is already done
-
-
-def test_a_plugin_that_is_missing_is_named():
-    """Takes seconds: a process of its own."""
-    program = [sys.executable, os.path.join(ROOT, "run_experiment.py"), "--plugin=no_such_module", "list", "methods"]
-    done = subprocess.run(program, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "Expected --plugin=MODULE that can be imported. Received: no_such_module" in done.stderr

@@ -10,7 +10,6 @@ import pytest
 import tf_robust
 from tests.conftest import ROOT
 from tf_robust import api
-from tf_robust.cli import main as cli
 
 SCRIPT = """
 import sys, time

@@ -1,8 +1,6 @@
 """The commands of the command line: what arguments mean, and quick answers to mistakes."""
 
 import importlib.util
-import json
-import logging
 import os
 import shutil
 import sys
@@ -12,20 +10,14 @@ import pytest
 
 from tests.command_line import main, options_of
 from tests.conftest import ROOT
-from tests.small_runs import SMALL, eagerly, sample_images, trained, without_charts  # noqa: F401
+from tests.small_runs import SMALL, eagerly, read, sample_images, trained, without_charts  # noqa: F401
 from tf_robust.cli import build, command_line
-from tf_robust.cli import main as cli
 from tf_robust.cli.command_line import COMMANDS, read_command
 from tf_robust.cli.flags import parse
 from tf_robust.evaluation import scoring
 from tf_robust.runs import workdir
 
 pytestmark = pytest.mark.usefixtures("eagerly")
-
-
-def read(path):
-    with open(path) as file:
-        return json.load(file)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +85,10 @@ def test_a_flagfile_of_the_package_is_found_from_another_folder(tmp_path, monkey
         ("report {}/seed", "which matches none. Did you mean '.*/seeds'"),
         ("evaluate zoo:digits/lenet_augmix --dry_run", "Unknown flag --dry_run"),
         ("sweep", "Expected GRID"),
+        ("tfds", "Expected one of: train, evaluate"),
+        ("train foo", "Try: tf-robust train --help"),
+        ("train fcl", "Try: --method=fcl"),
+        ("train lenet", "Try: --model=lenet"),
         ("list method", "Unknown value of section: 'method'. Did you mean 'methods'"),
     ],
 )
@@ -126,18 +122,8 @@ def test_positional_arguments_are_refused_where_only_flags_are_read():
         parse(COMMANDS["train"].parameters(), ["train"])
 
 
-def test_a_run_without_evaluations_is_evaluated_later_on_its_data(sample_images, tmp_path):  # noqa: F811
-    main("train", sample_images, *SMALL[:-1], "--evaluations=none", f"--workdir={tmp_path}/run")
-    assert os.path.exists(tmp_path / "run" / "saved_model") and not os.path.exists(tmp_path / "run" / "evaluation.json")
-    main("evaluate", f"{tmp_path}/run", "--evaluations=clean")
-    found = read(tmp_path / "run" / "measured" / "evaluation.json")
-    assert (found["row"], found["method"], found["model"], found["rows"][0]["count"]) == ("run", "cross_entropy", "lenet", 24)
-    main("evaluate", f"{tmp_path}/run", "--evaluations=clean", f"--workdir={tmp_path}/elsewhere")
-    assert read(tmp_path / "elsewhere" / "evaluation.json")["rows"] == found["rows"]
-
-
-def test_an_evaluation_of_a_run_goes_on_from_its_records(sample_images, tmp_path, monkeypatch):  # noqa: F811
-    main("train", sample_images, *SMALL[:-1], "--evaluations=clean", f"--workdir={tmp_path}/run")
+def test_an_evaluation_of_a_run_goes_on_from_its_records(trained, tmp_path, monkeypatch):  # noqa: F811
+    shutil.copytree(trained, tmp_path / "run")
     scored, score_set = [], scoring.score_set
     monkeypatch.setattr(scoring, "score_set", lambda predict, one: scored.append(one.name) or score_set(predict, one))
     main("evaluate", f"{tmp_path}/run", "--evaluations=clean,noise")

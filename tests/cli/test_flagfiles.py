@@ -7,10 +7,10 @@ import itertools
 import os
 
 import keras
+import pytest
 
 from tests.conftest import ROOT
 from tf_robust import methods, models
-from tf_robust.cli import main as cli
 from tf_robust.cli.build import build_model, build_runs, read_rows
 from tf_robust.models import heads
 from tf_robust.report.evaluated_model import EvaluatedModel
@@ -34,6 +34,7 @@ def run_of(path, *told):
     return build_model(options) if "saved_model" in options else build_runs(options, row)[0]
 
 
+@pytest.mark.slow
 def test_flagfiles_build_their_methods():
     classifier, built = small_network(), set()
     found = [os.path.join(folder, f) for folder, _, files in os.walk(os.path.join(ROOT, "flags")) for f in files if f.endswith(".flags")]

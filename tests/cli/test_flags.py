@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from tests.command_line import main, options_of, runs_of
+from tests.command_line import options_of, runs_of
 from tf_robust import api
 from tf_robust.cli.build import read_rows
 from tf_robust.data.kinds import data_of

@@ -83,12 +83,6 @@ def test_commands_after_writing_a_corrupted_set(trained, flags, tmp_path, capsys
     assert {"clean", "corruptions/contrast"} <= {row["metric"] for row in found["rows"]} and found["rows"][0]["count"] == 6
 
 
-def test_commands_after_training(flags, tmp_path, capsys):
-    main("train", *flags, *SMALL, "--evaluations=none", f"--workdir={tmp_path}/a run")
-    main(*printed(capsys, "evaluate it"))
-    assert read(tmp_path, "a run", "measured", "evaluation.json")["rows"][0]["count"] == 6
-
-
 @pytest.mark.slow
 def test_commands_after_a_sweep(flags, tmp_path, capsys):
     main("sweep", "learning_rate=0.003", *flags, *SMALL, f"--workdir={tmp_path}/a sweep")
@@ -98,8 +92,8 @@ def test_commands_after_a_sweep(flags, tmp_path, capsys):
     assert "--learning_rate=0.003\n" in (tmp_path / "a sweep" / "chosen" / "flags.txt").read_text()
 
 
-def test_data_dir_is_in_the_commands(tmp_path, capsys):
-    """A data set that is found by --data_dir alone."""
+def test_commands_after_training_without_evaluations(tmp_path, capsys):
+    """Of a data set that is found by --data_dir alone."""
     import tensorflow as tf
     import tensorflow_datasets as tfds
 
@@ -116,5 +110,9 @@ def test_data_dir_is_in_the_commands(tmp_path, capsys):
     )
     main("train", "--data=there", f"--data_dir={tmp_path}/some where", *SMALL, "--evaluations=none", f"--workdir={tmp_path}/run")
     words = printed(capsys, "evaluate it")
-    assert f"--data_dir={tmp_path}/some where" in words
+    assert f"--data_dir={tmp_path}/some where" in words and not (tmp_path / "run" / "evaluation.json").exists()
     main(*words)
+    found = read(tmp_path, "run", "measured", "evaluation.json")
+    assert (found["row"], found["method"], found["model"], found["rows"][0]["count"]) == ("run", "cross_entropy", "mlp", 16)
+    main(*words, f"--workdir={tmp_path}/elsewhere")
+    assert read(tmp_path, "elsewhere", "evaluation.json")["rows"] == found["rows"]

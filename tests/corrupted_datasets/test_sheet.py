@@ -18,11 +18,11 @@ def folder(request, tmp_path):
     return tmp_path
 
 
-def test_a_sheet_shows_the_first_image_of_every_corruption_and_severity(folder, monkeypatch):
+def test_a_sheet_shows_the_first_image_of_every_corruption_and_severity(folder, draw_sheet, monkeypatch):
     figures = []
     monkeypatch.setattr(job, "save_figure", lambda figure, path: figures.append(figure))
     shape = np.load(folder / "fog.npy").shape[1:]
-    job.draw_sheet("path", str(folder), ["snow", "fog"], np.full(shape, 5, np.uint8), "a title")
+    draw_sheet("path", str(folder), ["snow", "fog"], np.full(shape, 5, np.uint8), "a title")
     (axes,) = figures[0].axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["clean", "1", "2", "3", "4", "5"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["snow", "fog"]
@@ -32,9 +32,9 @@ def test_a_sheet_shows_the_first_image_of_every_corruption_and_severity(folder, 
     assert (mosaic == 255).any() and figures[0].get_suptitle() == "a title"
 
 
-def test_a_sheet_is_an_image_file(folder, tmp_path):
+def test_a_sheet_is_an_image_file(folder, draw_sheet, tmp_path):
     shape = np.load(folder / "fog.npy").shape[1:]
-    path = job.draw_sheet(str(tmp_path / "new" / "sheet.png"), str(folder), ["fog"], np.zeros(shape, np.uint8), "a title")
+    path = draw_sheet(str(tmp_path / "new" / "sheet.png"), str(folder), ["fog"], np.zeros(shape, np.uint8), "a title")
     with Image.open(path) as sample_image:
         assert sample_image.format == "PNG" and sample_image.width > 300
     assert os.listdir(tmp_path / "new") == ["sheet.png"]

@@ -13,7 +13,7 @@ import tensorflow as tf
 from PIL import Image
 
 from tests.command_line import main
-from tests.small_runs import read, without_charts  # noqa: F401
+from tests.small_runs import eagerly, read, without_charts  # noqa: F401
 from tf_robust import data, evaluation
 from tf_robust.cli import commands
 from tf_robust.cli.command_line import read_command
@@ -41,10 +41,11 @@ def latency_here(monkeypatch):
         return 1000 * float(np.median(seconds)), len(seconds)
 
     monkeypatch.setattr(latency, "milliseconds", milliseconds)
+    monkeypatch.setattr(latency, "SECONDS", 0.0)  # after the fewest calls
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained(tmp_path_factory, eagerly):
     """The workdir of a run on digits."""
     folder = str(tmp_path_factory.mktemp("trained") / "run")
     main("train", *RUN, f"--workdir={folder}")
@@ -96,14 +97,8 @@ def test_formats_are_evaluated_side_by_side(exported, tmp_path, capsys):
     values = {(row["row"], row["metric"]): row["mean"] for row in results["rows"]}
     rows, metrics = zip(*values)
     assert list(dict.fromkeys(rows)) == ["savedmodel", "tflite_int8", "onnx"]
-    assert {
-        "clean",
-        "calibration/rms",
-        "robust/square/linf_0.1",
-        "robust/transfer/linf_0.1",
-        "deployed/bytes",
-        "deployed/milliseconds",
-    } <= {*metrics}
+    expected = "clean calibration/rms robust/square/linf_0.1 robust/transfer/linf_0.1 deployed/bytes deployed/milliseconds"
+    assert {*expected.split()} <= {*metrics}
     images, labels = evaluation.first_images(data.open_source("digits", "test", examples=40), 40)
     for name in ("savedmodel", "tflite_int8", "onnx"):
         path = tmp_path / "out" / "formats" / "exported" / FORMATS[name].file
@@ -172,6 +167,7 @@ def test_models_of_python(theirs, tmp_path, capsys):
         main("export", f"{__name__}:calling_python", where, *options, "--formats=savedmodel", f"--workdir={tmp_path}/python")
 
 
+@pytest.mark.slow
 def test_the_latency_of_a_file_with_classes_of_the_user_is_left_out(theirs, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(latency, "milliseconds", MILLISECONDS)
     layers = [keras.Input((16, 16, 1)), Scale(), keras.layers.Flatten(), keras.layers.Dense(3)]
@@ -195,15 +191,17 @@ def test_attacks_are_transferred_from_the_model_with_its_own_pixel_scale(theirs,
     assert values["robust/transfer/linf_8/255"] == pytest.approx(values["robust/pgd/linf_8/255"], abs=0.02)
 
 
+@pytest.mark.slow
 def test_a_run_in_bfloat16_is_deployed_in_float32(tmp_path, capsys):
     """Converters have no operations in bfloat16; the SavedModel stays as it is."""
     run = str(tmp_path / "run")
-    main("train", *RUN, "--mixed_precision", f"--workdir={run}")
+    main("train", *RUN, "--mixed_precision", "--epochs=1", f"--workdir={run}")
     images, _ = evaluation.first_images(data.open_source("digits", "test"), 60)
     own = load_classifier(run)(images).numpy()
-    main("export", run)
+    names = ("savedmodel", "keras", "tflite", "tflite_int8", "onnx")
+    main("export", run, f"--formats={','.join(names)}")
     assert "computes in bfloat16. Formats other than savedmodel compute in float32" in capsys.readouterr().out
-    logits = {name: load_classifier(os.path.join(run, "exported", file))(images).numpy() for name, file in files().items()}
+    logits = {name: load_classifier(os.path.join(run, "exported", FORMATS[name].file))(images).numpy() for name in names}
     expected, largest = logits["keras"], np.abs(own).max()
     np.testing.assert_array_equal(logits["savedmodel"], own)
     assert 1e-4 * largest < np.abs(own - expected).max() < 0.02 * largest  # bfloat16 has 8 bits

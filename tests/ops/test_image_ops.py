@@ -24,9 +24,12 @@ def windows():
     """Height, width, whether mirrored, top and left of 300 random crops of a 30x40 image."""
     rows, columns = np.meshgrid(np.arange(30.0), np.arange(40.0), indexing="ij")
     coordinates = tf.constant(np.stack([rows, columns], axis=-1), tf.float32)  # each pixel holds its coordinates
-    crops = tf.map_fn(
-        lambda i: image_ops.random_resized_crop_flip(coordinates, 100, 100, tf.stack([i, 5])), tf.range(300), fn_output_signature=tf.float32
-    ).numpy()
+
+    @tf.function
+    def crop(seed):
+        return image_ops.random_resized_crop_flip(coordinates, 100, 100, tf.stack([seed, 5]))
+
+    crops = np.stack([crop(tf.constant(seed)) for seed in range(300)])
     rows, columns = crops[:, 49:51, 50, 0], crops[:, 50, 49:51, 1]  # interpolation is exact away from the border
     height, width = 100 * np.diff(rows)[:, 0], 100 * np.diff(columns)[:, 0]
     top, left = rows.mean(axis=1) - (height - 1) / 2, columns.mean(axis=1) - (np.abs(width) - 1) / 2

@@ -35,7 +35,7 @@ PILLOW = {
 }
 TABLES = ("autocontrast", "equalize", "posterize", "solarize", "invert")  # integer look-ups: exact
 ENHANCERS = ("color", "contrast", "brightness", "sharpness")
-SHAPES = ((32, 32, 3), (32, 32, 1), (17, 23, 3), (23, 17, 1), (6, 41, 3))
+SHAPES = ((32, 32, 3), (23, 17, 1), (6, 41, 3))
 TINY = ((1, 1, 3), (1, 5, 1), (5, 1, 3), (2, 3, 3), (2, 2, 1), (3, 3, 3))
 operations = pytest.mark.parametrize("name", PILLOW)
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -202,7 +202,7 @@ def test_an_image_does_not_depend_on_its_batch(name):
 
 
 @operations
-@pytest.mark.parametrize("shape", [(32, 32, 3), (17, 23, 1)], ids=str)
+@pytest.mark.parametrize("shape", [(17, 23, 1)], ids=str)
 def test_graph_equals_eager_for_any_number_of_images(name, shape):
     images, amounts = shuffled(name, shape)
     traced = tf.function(OPERATIONS[name], input_signature=[tf.TensorSpec([None, *shape], tf.uint8), tf.TensorSpec([None])])

@@ -14,7 +14,6 @@ import pytest
 from research import noisymix_theory
 from research.noisymix_theory import demonstration, exact
 from tests.conftest import ROOT
-from tf_robust.cli import main as cli
 
 SEEDS = (0, 1, 2)
 EPSILONS = 2.0 ** -np.array([8, 9, 10])

@@ -79,13 +79,17 @@ def test_a_run_is_evaluated_again_when_its_surrogate_has_changed(tmp_path):
     assert run._has_further_data_of({})
 
 
-def test_xla_training_equals_plain_training_and_excludes_synchronized_batch_norm(tmp_path):
+@pytest.mark.slow
+def test_xla_training_equals_plain_training(tmp_path):
     run = run_of("fcl", jit_compile=True, model="mlp")
     run.train(str(tmp_path))
     plain = run_of("fcl", model="mlp")
     plain.train(str(tmp_path / "plain"))
     compiled, uncompiled = (json.loads((folder / "history.json").read_text()) for folder in (tmp_path, tmp_path / "plain"))
     assert [entry["total"] for entry in compiled] == [pytest.approx(entry["total"], rel=1e-3) for entry in uncompiled]
+
+
+def test_xla_excludes_synchronized_batch_norm():
     run = run_of("fcl", jit_compile=True, synchronize_batch_norm=True)
     with pytest.raises(ValueError, match="Expected jit_compile=false with synchronize_batch_norm"):
         run.method(run.data().source("train"))

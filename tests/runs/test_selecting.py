@@ -6,7 +6,6 @@ import json
 import numpy as np
 import pytest
 
-from tests.command_line import runs_of
 from tests.small_runs import run_of
 from tf_robust import evaluation, models
 from tf_robust.configs.train import TrainConfig
@@ -20,7 +19,7 @@ from tf_robust.training import loop
 QUICK = evaluation.EvalConfig(severities=(3,), attack_radii=("linf_8/255",), attack=("pgd",))
 
 
-@pytest.mark.parametrize("name", ["clean", "un", "corruptions/fog", "calibration/nll", "fgsm/linf_8/255"])
+@pytest.mark.parametrize("name", ["clean", "un", "corruptions/contrast", "calibration/nll", "fgsm/linf_8/255"])
 def test_the_measure_is_that_of_the_evaluation(name, network, source):
     config = TrainConfig(select=name, select_images=30)
     chosen = selection_of(config, QUICK, source(30), source())

@@ -10,7 +10,6 @@ from tests.command_line import main
 from tests.conftest import ROOT
 from tests.small_runs import read, without_charts  # noqa: F401
 from tf_robust import evaluation, metrics
-from tf_robust.cli import main as cli
 from tf_robust.cli.flags import expanded, last_value
 from tf_robust.evaluation import recording
 from tf_robust.runs import suite

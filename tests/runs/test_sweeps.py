@@ -184,22 +184,22 @@ def test_trainings_behind_the_others_are_pruned_and_failures_are_trials(storage,
 
     stopped = []
     axes = {"x": Range(0.0, 1.0, log=False, integer=False)}
-    by_noise = SampledSweep(axes, ("un",), lambda point: [FakeRun(point)], lambda run: "", trials=20, seed=3, epochs=9, flags={})
+    by_noise = SampledSweep(axes, ("un",), lambda point: [FakeRun(point)], lambda run: "", trials=4, seed=3, epochs=9, flags={})
     with pytest.raises(ValueError, match="Unknown metric"):  # after a training that was not pruned
         by_noise.complete(storage, "noise")
     first = optuna.load_study(study_name="noise", storage=storage).get_trials()
     assert first and not any(trial.intermediate_values for trial in first)
-    many = SampledSweep(axes, ("clean",), lambda point: [FakeRun(point)], lambda run: "", trials=40, seed=3, epochs=9, flags={})
+    many = SampledSweep(axes, ("clean",), lambda point: [FakeRun(point)], lambda run: "", trials=25, seed=3, epochs=9, flags={})
     monkeypatch.setattr("tf_robust.runs.sampled_sweep.read_evaluation", lambda path: {})
     points, _, notes = many.complete(storage, "study")
     trials = optuna.load_study(study_name="study", storage=storage).get_trials()
     failed = [trial for trial in trials if float(trial.user_attrs["point"]["x"]) > 0.9]
     pruned = [trial for trial in trials if "pruned after epoch" in trial.user_attrs.get("reason", "")]
-    assert len(trials) == 40 and len(points) == 40 - len(failed) - len(pruned)
+    assert len(trials) == 25 and len(points) == 25 - len(failed) - len(pruned)
     assert failed and all(trial.user_attrs["reason"] == "failed: diverged" for trial in failed)
     assert pruned and all(len(trial.intermediate_values) < 9 for trial in pruned)
     assert stopped == [trial.user_attrs["point"] for trial in pruned]
-    assert notes[0] == f"40 trials, of which {len(failed) + len(pruned)} were pruned or failed."
+    assert notes[0] == f"25 trials, of which {len(failed) + len(pruned)} were pruned or failed."
     assert max(float(point["x"]) for point in points) > 0.8
 
 

@@ -10,7 +10,6 @@ import sys
 import pytest
 
 from tests.conftest import ROOT
-from tf_robust.cli import main as cli
 from tf_robust.evaluation.recording import SetLocks
 from tf_robust.runs import workdir
 from tf_robust.utils import locks
@@ -102,6 +101,7 @@ def test_one_process_may_work_on_a_file_system_without_locks(tmp_path, monkeypat
     assert [message.split(" has no file locks")[0] for message in messages] == [str(tmp_path), str(tmp_path / "locks")]
 
 
+@pytest.mark.slow
 def test_every_module_can_be_imported_and_used_without_posix_modules(tmp_path):
     """As on Windows. In one process, since importing takes long."""
     process = run(

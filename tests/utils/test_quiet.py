@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from tests.conftest import ROOT
-from tf_robust.cli import main as cli
 
 LINES = [
     "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
