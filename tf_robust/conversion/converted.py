@@ -1,5 +1,6 @@
 """Models of ONNX and PyTorch as trainable Keras models, `convert`, and their trained weights in the format that they came in."""
 
+import collections
 import copy
 import dataclasses
 import os
@@ -88,10 +89,13 @@ class Converted:
 
     def save_state_dict(self, path: str | os.PathLike, entries: Mapping[str, np.ndarray] | None = None) -> tuple[str, ...]:
         """Writes `state_dict` as `torch.load(path, weights_only=True)` reads it, and returns the keys that stay as they were."""
+        from tf_robust.conversion import torch_files
+
         torch = import_extra("torch", "torch")
         arrays, unmatched = self.state_dict(entries)
+        tensors = collections.OrderedDict((key, torch.from_numpy(np.array(value))) for key, value in arrays.items())
         with atomic_file(os.fspath(path), "wb") as file:
-            torch.save({key: torch.from_numpy(np.array(value)) for key, value in arrays.items()}, file)
+            torch.save(torch_files.with_versions(tensors, self.entries if entries is None else entries), file)
         return unmatched
 
     def module(self) -> typing.Any:

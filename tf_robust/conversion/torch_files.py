@@ -1,5 +1,6 @@
 """PyTorch models: `load`, `scores`, and `export` as ONNX files with batch normalization and the names of their weights kept."""
 
+import collections
 import contextlib
 import io
 import os
@@ -69,8 +70,7 @@ def scores(module: typing.Any, images: np.ndarray) -> np.ndarray:
 def assign(module: typing.Any, entries: Mapping[str, np.ndarray]) -> None:
     """Gives a module the weights of a `state_dict`, whose keys may lack its prefixes."""
     torch = import_extra("torch", "torch")
-    own = module.state_dict()
-    module.load_state_dict({key: torch.from_numpy(np.array(entries[_without_prefixes(key)])).to(value) for key, value in own.items()})
+    _set(torch, module, {key: torch.from_numpy(np.array(entries[_without_prefixes(key)])) for key in module.state_dict()})
 
 
 def read_entries(path: str) -> dict[str, np.ndarray]:
@@ -113,7 +113,8 @@ def export(source, image_shape: tuple[int, int, int], path: str) -> dict[str, np
                 torch.onnx.export(program, f=path, dynamo=True, optimize=False, external_data=False, verbose=False, **names)
         else:
             module = load(source) if isinstance(source, str) else source
-            entries = {key: value.clone() for key, value in module.state_dict().items()}
+            own = module.state_dict()
+            entries = with_versions(collections.OrderedDict((key, value.clone()) for key, value in own.items()), own)
             with inference_mode(module), _silence(), _distinct_weights(torch, module, entries) as distinct:
                 torch.onnx.export(
                     module,
@@ -151,7 +152,16 @@ def _array(tensor) -> np.ndarray:
 
 
 def _arrays(entries) -> dict[str, np.ndarray]:
-    return {_without_prefixes(key): _array(value) for key, value in entries.items()}
+    """Entries as arrays, with the versions of the modules that `load_state_dict` may ask for."""
+    found = collections.OrderedDict((_without_prefixes(key), _array(value)) for key, value in entries.items())
+    return with_versions(found, entries)
+
+
+def with_versions(entries: dict, of_entries: typing.Any) -> dict:
+    """Gives entries, an ordered dictionary, the versions of modules that another `state_dict` has."""
+    if versions := getattr(of_entries, "_metadata", None):
+        entries._metadata = versions  # type: ignore[attr-defined]
+    return entries
 
 
 @contextlib.contextmanager
@@ -162,11 +172,18 @@ def _distinct_weights(torch, module, entries):
         key: (0.5 + torch.rand(value.shape, generator=random)).to(value.dtype) if value.is_floating_point() else value
         for key, value in entries.items()
     }
-    module.load_state_dict(distinct)
+    _set(torch, module, distinct)
     try:
         yield distinct
     finally:
-        module.load_state_dict(entries)
+        _set(torch, module, entries)
+
+
+def _set(torch, module, entries):
+    """Sets the weights of a module, without the code of its own that `load_state_dict` may run."""
+    with torch.no_grad():
+        for key, value in module.state_dict().items():
+            value.copy_(entries[key])
 
 
 def _set_weights(path, distinct, entries):
