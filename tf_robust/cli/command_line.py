@@ -99,6 +99,7 @@ class Command:
     sets: str = ""  # the flag that the positional argument sets
     configs: tuple[type, ...] = ()  # whose fields are its flags
     own: tuple[str, ...] = ()  # further flags
+    without: tuple[str, ...] = ()  # fields that it does not take
     flags: tuple[str, ...] = ()  # the most used ones, which `--help` describes; it names the others
     examples: tuple[str, ...] = ()  # command lines without the program
     several: bool = False  # whether there may be several positional arguments
@@ -125,7 +126,7 @@ class Command:
         for name, text in self.defaults.items():
             found[name] = dataclasses.replace(found[name], default=found[name].parse(text))
         unused = self.unused(arguments).keys() & self.unused(overridden or arguments).keys()
-        return {name: one for name, one in found.items() if name not in unused}
+        return {name: one for name, one in found.items() if name not in unused and name not in self.without}
 
     def unused(self, arguments: Sequence[str] = ()) -> dict[str, tuple[str, ...]]:
         """Returns the fields of `EvalConfig` without an effect, as `unused_options` does. Arguments as in `parameters`."""
@@ -213,6 +214,7 @@ _COMMANDS = (
         "saved_model",
         configs=(DataConfig, EvalConfig, HardenConfig, ModelInterface),
         own=_MODEL_OWN,
+        without=("calibrate", "abstain_accuracy", "conformal"),  # validation images are used to choose the model
         flags=(
             *("data", "target", "budget", "max_clean_loss", "adapt", "attack_norm", "attack_radius", "workdir"),
             *("data_dir", "image_size", "image_fit", "data_range", "label_map", "classes", "validation_fraction"),
