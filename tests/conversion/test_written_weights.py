@@ -51,9 +51,9 @@ def test_gradients_reach_the_images_and_the_weights(tmp_path):
     assert all((old != new).any() for old, new in zip(before, model.get_weights()))
 
 
-def folded(entries):
+def folded(entries, epsilon=1e-5):
     """(weights of a file, by name) of the entries, with batch normalization folded into the convolution by hand."""
-    scale = entries["bn.weight"] / np.sqrt(entries["bn.running_var"] + 1e-5)
+    scale = entries["bn.weight"] / np.sqrt(entries["bn.running_var"] + epsilon)
     bias = entries["bn.bias"] + (entries["conv.bias"] - entries["bn.running_mean"]) * scale
     return {"onnx::Conv_1": entries["conv.weight"] * scale[:, None, None, None], "onnx::Conv_2": bias, "head": entries["head.weight"].T}
 
@@ -76,6 +76,16 @@ def test_folded_batch_normalization_is_unfolded_and_transposed_weights_are_found
         np.testing.assert_allclose(again[name], value, rtol=1e-4, atol=1e-5)
     assert result.unmatched == () and result.entries.keys() == initial.keys() and result.entries["bn.num_batches_tracked"] == 7
     assert {name: value.shape for name, value in result.entries.items()} == {name: value.shape for name, value in initial.items()}
+
+
+@pytest.mark.parametrize("epsilon", (1e-5, 1e-3))
+def test_the_epsilon_that_fits_best_is_divided_out(epsilon):
+    """With a variance of 20, both differ by 2.5e-5: as much as a wrong weight."""
+    initial = entries()
+    initial["bn.running_var"] = initial["bn.running_var"] + np.float32(20)
+    trained = {name: [value * np.float32(1.1)] for name, value in folded(initial, epsilon).items()}
+    again = folded(trained_entries(initial, folded(initial, epsilon), trained).entries, epsilon)
+    np.testing.assert_allclose(again["onnx::Conv_1"], trained["onnx::Conv_1"][0], rtol=1e-6)
 
 
 def test_entries_that_do_not_fit_are_refused():

@@ -128,12 +128,10 @@ def _unfold(entries, initial, trained, result):
                 continue
             for prefix in norms:
                 folded = _folded(weight, entries, prefix)
-                match = next(
-                    (one for one in folded if np.allclose(one[2], initial[name], rtol=TOLERANCE, atol=TOLERANCE * abs(one[2]).max())), None
-                )
-                if match is None:
+                near = [one for one in folded if np.allclose(one[2], initial[name], rtol=TOLERANCE, atol=TOLERANCE * abs(one[2]).max())]
+                if not near:
                     continue
-                scale, std, _ = match
+                scale, std, _ = min(near, key=lambda one: np.abs(one[2] - initial[name]).sum())
                 bias = _bias_of(name, key, prefix, scale, entries, initial, trained)
                 is_small = abs(scale) < MIN_SCALE * abs(scale).max()
                 scale = np.where(is_small, 1, scale)
