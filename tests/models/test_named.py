@@ -137,7 +137,9 @@ LAST = {
 
 
 @pytest.mark.parametrize("name", sweep(LAST, ["MobileNetV2"]))
-def test_applications_train_and_export(name, source, tmp_path, monkeypatch, eagerly):
+def test_applications_train_and_export(name, source, tmp_path, monkeypatch, request):
+    if name != "ConvNeXtTiny":  # whose grouped convolutions have a gradient on the CPU in functions of XLA alone
+        request.getfixturevalue("eagerly")
     first_blocks(monkeypatch, name, LAST[name])
     train = source(24, shape=(32, 32, 3))
     method = methods.NoisyMix(models.build(f"applications:{name}", (32, 32, 3), 3), jsd_weight=0.0)
