@@ -1,5 +1,6 @@
 """Processes with the same records file share the evaluation sets, and take over those of a killed process."""
 
+import contextlib
 import json
 import os
 import signal
@@ -60,19 +61,23 @@ def test_a_set_is_locked_by_one_process_until_it_is_released_or_the_process_ends
     path = str(tmp_path / "new" / "locks")
     ours = SetLocks(path)
     read, write = os.pipe()
-    with ours.try_lock("a") as first:
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(ours.try_lock("a"))
         other = os.fork()  # which does nothing but lock files, and imports nothing
         if not other:
             try:
                 with SetLocks(path).try_lock("a") as a, SetLocks(path).try_lock("b") as b:
                     os.write(write, f"{a} {b}".encode())
-                    time.sleep(600)
+                    time.sleep(60)
             finally:
                 os._exit(0)
-        assert first and os.read(read, 100) == b"False True"
-    with ours.try_lock("a") as again, ours.try_lock("b") as theirs:
-        assert again and not theirs
-    os.kill(other, signal.SIGKILL)
-    os.waitpid(other, 0)
+        try:
+            assert first and os.read(read, 100) == b"False True"
+            stack.close()
+            with ours.try_lock("a") as again, ours.try_lock("b") as theirs:
+                assert again and not theirs
+        finally:
+            os.kill(other, signal.SIGKILL)
+            os.waitpid(other, 0)
     with ours.try_lock("b") as freed:
         assert freed
