@@ -92,23 +92,26 @@ def test_keras_models_are_attacked_in_inference_mode(layer):
         np.testing.assert_array_equal(variable, value)
 
 
-@pytest.mark.parametrize("name", ATTACKS)
-def test_masked_classes_are_as_if_the_model_did_not_have_them(name):
-    cases = [((1, 3, 4), False), ((0, 2, 3, 5, 6), True)]
-    for columns, targeted in cases if name in ("pgd", "fab", "square", "plb") else cases[:1]:  # each family has its own targets
-        masked, removed = Linear(classes=7), Linear(classes=7)
-        masked.offset[np.setdiff1d(np.arange(7), columns)] = -np.inf
-        removed.weights, removed.offset = removed.weights[:, columns], removed.offset[list(columns)]
-        images, labels = sample_images(masked, count=8)
-        attack = build(name, **{"target_classes": 9} if name in ("auto_pgd_targeted", "fab", "autoattack") else {})
-        remaining = np.searchsorted(columns, labels)
-        targets = (remaining + 1) % len(columns)
-        attacked = attack(masked, images, labels, targets=np.array(columns)[targets] if targeted else None).numpy()
-        assert np.isfinite(attacked).all()
-        np.testing.assert_allclose(attacked, attack(removed, images, remaining, targets=targets if targeted else None).numpy(), atol=1e-6)
+MASKED = [("pgd", True), ("fab", False), ("square", False), ("plb", False)]  # each family has its own targets
+MASKED += [pytest.param(name, name in ("fab", "plb"), marks=pytest.mark.slow) for name in ("fab", "plb", "auto_pgd_targeted", "autoattack")]
 
 
-@pytest.mark.parametrize("name", ["pgd", "fab", "square", "plb"])
+@pytest.mark.parametrize("name, targeted", MASKED)
+def test_masked_classes_are_as_if_the_model_did_not_have_them(name, targeted):
+    columns = (0, 2, 3, 5, 6) if targeted else (1, 3, 4)
+    masked, removed = Linear(classes=7), Linear(classes=7)
+    masked.offset[np.setdiff1d(np.arange(7), columns)] = -np.inf
+    removed.weights, removed.offset = removed.weights[:, columns], removed.offset[list(columns)]
+    images, labels = sample_images(masked, count=8)
+    attack = build(name, **{"target_classes": 9} if name in ("auto_pgd_targeted", "fab", "autoattack") else {})
+    remaining = np.searchsorted(columns, labels)
+    targets = (remaining + 1) % len(columns)
+    attacked = attack(masked, images, labels, targets=np.array(columns)[targets] if targeted else None).numpy()
+    assert np.isfinite(attacked).all()
+    np.testing.assert_allclose(attacked, attack(removed, images, remaining, targets=targets if targeted else None).numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["pgd", "plb"])
 def test_logits_of_half_precision_are_attacked(name):
     model = Linear(classes=5)
     images, labels = sample_images(model, count=6)

@@ -119,23 +119,27 @@ def test_each_point_of_a_search_equals_the_formula(norm):
             x = following[i]  # rounding errors do not accumulate
 
 
+@pytest.mark.parametrize("norm, classes", [("linf", 2), ("l2", 4)])
+def test_it_finds_the_distance_of_a_linear_classifier(norm, classes):
+    model = Linear(classes=classes)
+    images, labels = sample_images(model, count=32)
+    distances = model.distances(images, labels, ORDERS[norm])
+    radius = np.sort(distances)[15]
+    # distances are proportional to the difference from gray: with one at 1.02 and at 0.98 radii
+    points = np.concatenate([0.5 + (images - 0.5) / factor for factor in (0.98, 1.02)]).astype(np.float32)
+    both, scaled = np.tile(labels, 2), np.concatenate([distances / 0.98, distances / 1.02])
+    attacked = FastAdaptiveBoundary(norm=norm, radius=radius, steps=20)(model, points, both).numpy()
+    assert sizes(attacked - points, norm).max() <= radius * (1 + 1e-5)
+    certain = np.abs(scaled / radius - 1) > 0.008  # it stops just beyond the boundary
+    np.testing.assert_array_equal(wrong(model, attacked, both)[certain], (scaled < radius)[certain])
+
+
 @pytest.mark.parametrize("norm", ORDERS)
-def test_it_finds_the_distance_of_a_linear_classifier(norm):
-    for classes in (2, 4):
-        model = Linear(classes=classes)
-        images, labels = sample_images(model, count=32)
-        distances = model.distances(images, labels, ORDERS[norm])
-        radius = np.sort(distances)[15]
-        # distances are proportional to the difference from gray: with one at 1.02 and at 0.98 radii
-        points = np.concatenate([0.5 + (images - 0.5) / factor for factor in (0.98, 1.02)]).astype(np.float32)
-        both, scaled = np.tile(labels, 2), np.concatenate([distances / 0.98, distances / 1.02])
-        attacked = FastAdaptiveBoundary(norm=norm, radius=radius, steps=20)(model, points, both).numpy()
-        assert sizes(attacked - points, norm).max() <= radius * (1 + 1e-5)
-        certain = np.abs(scaled / radius - 1) > 0.008  # it stops just beyond the boundary
-        np.testing.assert_array_equal(wrong(model, attacked, both)[certain], (scaled < radius)[certain])
-        if classes == 2:
-            large = FastAdaptiveBoundary(norm=norm, radius=1.0, steps=20, early_stop=False)(model, images, labels).numpy()
-            np.testing.assert_allclose(sizes(large - images, norm), distances, rtol=0.01)
+def test_without_a_small_radius_the_distance_to_the_other_class_is_found(norm):
+    model = Linear(classes=2)
+    images, labels = sample_images(model, count=32)
+    attacked = FastAdaptiveBoundary(norm=norm, radius=1.0, steps=20, early_stop=False)(model, images, labels).numpy()
+    np.testing.assert_allclose(sizes(attacked - images, norm), model.distances(images, labels, ORDERS[norm]), rtol=0.01)
 
 
 def test_restarts_begin_elsewhere():

@@ -61,20 +61,18 @@ def test_smallest_distance_of_a_linear_model(norm):
     assert (ratio > 1 - 1e-4).all() and (ratio < 1.02).all(), ratio
 
 
-@pytest.mark.parametrize("fraction", [0.1, 0.6])
-def test_fewest_values_of_a_linear_model(fraction):
-    model, distances = two_classes(fraction)
+def test_fewest_values_of_a_linear_model():
+    model, distances = two_classes(0.6)
     expected = [greedy_count(image, distance) for image, distance in zip(IMAGES, distances)]
     attacked = ProximalLogBarrier(norm="l0", **SHORT)(model, IMAGES, np.zeros(N, int))
     assert (model(attacked).numpy().argmax(axis=1) == 1).all()
     np.testing.assert_array_equal(sizes("l0", attacked), expected)
 
 
-@pytest.mark.parametrize("start", ["gaussian", "neighbour"])
-def test_every_start_leads_to_the_same_distance(start):
+def test_another_start_leads_to_the_same_distance():
     model, distances = two_classes(0.2)
     white = np.where(WEIGHTS > 0, 0.9, 0.1).astype(np.float32).reshape(1, *SHAPE)
-    attack = ProximalLogBarrier(initial=start, candidates=white, **SHORT)
+    attack = ProximalLogBarrier(initial="neighbour", candidates=white, **SHORT)
     attacked = attack(model, IMAGES, np.zeros(N, int))
     np.testing.assert_allclose(sizes("l2", attacked), distances / np.linalg.norm(WEIGHTS), rtol=0.02)
 
@@ -140,10 +138,9 @@ def test_one_start_keeps_to_the_strongest_rival_and_more_find_a_nearer_one():
         np.testing.assert_allclose(sizes("l2", attacked), expected, rtol=0.02)
 
 
-@pytest.mark.parametrize("norm", ["l0", "l1"])
-def test_misclassified_images_are_returned_unchanged(norm):
+def test_misclassified_images_are_returned_unchanged():
     model, _ = two_classes(0.1)
-    attack = ProximalLogBarrier(norm=norm, outer_steps=2, inner_steps=3, skip_misclassified=False)
+    attack = ProximalLogBarrier(norm="l0", outer_steps=2, inner_steps=3, skip_misclassified=False)
     labels = np.array([1, 0, 1, 0, 1])
     attacked = attack(model, IMAGES, labels).numpy()
     np.testing.assert_array_equal(attacked[::2], IMAGES[::2])
@@ -171,8 +168,7 @@ def test_a_model_with_zero_gradients():
     assert (steps(attacked).numpy().argmax(axis=1) == 1).all() and attacked.min() >= 0 and attacked.max() <= 1
 
 
-@pytest.mark.parametrize("norm", ["l0", "l2"])
-def test_nan_logits_raise_with_the_attacks_name(norm):
+def test_nan_logits_raise_with_the_attacks_name():
     model, _ = two_classes(0.3)
 
     def breaks(images):  # off the images themselves
@@ -181,18 +177,18 @@ def test_nan_logits_raise_with_the_attacks_name(norm):
         return tf.where(away[:, None], np.float32(np.nan), logits)
 
     with pytest.raises(ValueError, match="Expected finite logits from the model during ProximalLogBarrier"):
-        ProximalLogBarrier(norm=norm, outer_steps=2, inner_steps=2)(breaks, IMAGES, np.zeros(N, int))
+        ProximalLogBarrier(outer_steps=2, inner_steps=2)(breaks, IMAGES, np.zeros(N, int))
     with pytest.raises(ValueError, match="Expected finite logits"):
-        ProximalLogBarrier(norm=norm)(lambda images: model(images) * np.nan, IMAGES, np.zeros(N, int))
+        ProximalLogBarrier()(lambda images: model(images) * np.nan, IMAGES, np.zeros(N, int))
 
 
 @pytest.mark.slow
 def test_more_steps_come_nearer_and_the_logits_scale_does_not_matter(network, source):
     model = network()
-    images = source(12).images.astype(np.float32) / np.float32(255)
+    images = source(3).images.astype(np.float32) / np.float32(255)
     labels = model(images)["logits"].numpy().argmax(axis=1)
     short = ProximalLogBarrier(outer_steps=1, inner_steps=2)(model, images, labels)
-    options = {"outer_steps": 5, "inner_steps": 10, "barrier_decay": 0.4}
+    options = {"outer_steps": 4, "inner_steps": 8, "barrier_decay": 0.4}
     longer = ProximalLogBarrier(**options)(model, images, labels)
     scaled = ProximalLogBarrier(**options)(lambda x: 1000.0 * model(x)["logits"], images, labels)
     assert (sizes("l2", longer, images) < 0.999 * sizes("l2", short, images)).all()

@@ -74,9 +74,9 @@ def test_equals_a_mix_by_pillow(shape, options):
     assert (difference <= 1.5 / 255).mean() >= 0.99 and difference.mean() < 0.1 / 255
 
 
-@pytest.mark.parametrize("shape", [(32, 32, 3), (17, 23, 1)], ids=str)
-def test_exact_operations_are_mixed_without_rounding(shape):
+def test_exact_operations_are_mixed_without_rounding():
     """If operations are exact, no tolerance hides a rounding of the mix, or of the image in it."""
+    shape = (17, 23, 1)
     images, options = images_of(shape, 60), {"width": 2, "depth": 1}
     draws = {name: values.numpy() for name, values in draw(0, np.arange(60), shape, **options).items()}
     exact = np.isin(np.array(NAMES)[draws["operation"][:, :, 0]], TABLES).all(axis=1)
@@ -87,46 +87,41 @@ def test_exact_operations_are_mixed_without_rounding(shape):
         np.testing.assert_allclose(result[i], expected, atol=2e-6)
 
 
-def test_tf_range_indices_are_the_default():
-    images = images_of((16, 16, 3))
+def test_indices_are_a_range_by_default_and_images_are_not_changed():
+    images = images_of((16, 16, 3), 12)
+    before = images.copy()
     np.testing.assert_array_equal(augmix(images, seed=2), augmix(images, seed=2, indices=np.arange(len(images))))
+    np.testing.assert_array_equal(images, before)
 
 
 @pytest.mark.parametrize("options", [{}, {"width": 2, "all_ops": True, "severity": 10}], ids=str)
 def test_an_image_depends_on_the_seed_and_its_index_alone(options):
-    images, indices = images_of((16, 20, 3), 6), np.array([2**40, 3, 7, 8, 0, 50])
+    images, indices = images_of((16, 20, 3), 3), np.array([2**40, 3, 7])
     expected = augmix(images, seed=4, indices=indices, **options).numpy()
     backwards = augmix(images[::-1], seed=4, indices=indices[::-1], **options).numpy()[::-1]
-    single = [augmix(images[i : i + 1], seed=4, indices=indices[i : i + 1], **options).numpy()[0] for i in range(6)]
+    single = [augmix(images[i : i + 1], seed=4, indices=indices[i : i + 1], **options).numpy()[0] for i in range(3)]
     np.testing.assert_array_equal(backwards, expected)
     np.testing.assert_array_equal(single, expected)
 
 
 def test_graphs_and_datasets_equal_eager():
-    shape, short = (17, 23, 1), functools.partial(augmix, depth=2)
+    shape, short = (17, 23, 1), functools.partial(augmix, width=1, depth=1)
     images, indices = images_of(shape), np.arange(36, dtype=np.int64)
     eager = short(images, seed=9, indices=indices)
     traced = tf.function(
         short, input_signature=[tf.TensorSpec([None, *shape]), tf.TensorSpec([], tf.int64), tf.TensorSpec([None], tf.int64)]
     )
     dataset = tf.data.Dataset.from_tensor_slices((images, indices)).batch(10)
-    mapped = list(dataset.map(lambda x, i: traced(x, tf.constant(9, tf.int64), i), num_parallel_calls=2))
-    for result in (traced(images, tf.constant(9, tf.int64), indices), tf.concat(mapped, 0)):
-        np.testing.assert_allclose(result, eager, atol=1e-6)
-    np.testing.assert_array_equal(traced(images[:0], tf.constant(9, tf.int64), indices[:0]), images[:0])
+    dataset = dataset.concatenate(tf.data.Dataset.from_tensors((images[:0], indices[:0])))
+    *mapped, empty = dataset.map(lambda x, i: traced(x, tf.constant(9, tf.int64), i), num_parallel_calls=2)
+    np.testing.assert_allclose(tf.concat(mapped, 0), eager, atol=1e-6)
+    np.testing.assert_array_equal(empty, images[:0])
 
 
 def test_images_differ_by_seed_and_index():
     image = np.repeat(images_of((32, 32, 3), 1), 20, axis=0)
     results = np.concatenate([augmix(image, seed=seed).numpy() for seed in (0, 1)]).reshape(40, -1)
     assert len(np.unique(results.round(4), axis=0)) == 40
-
-
-def test_inputs_are_not_changed():
-    images = images_of((16, 16, 3))
-    before = images.copy()
-    augmix(images)
-    np.testing.assert_array_equal(images, before)
 
 
 # The draws
@@ -136,8 +131,8 @@ def test_names():
     assert len(NAMES) == 13 and set(NAMES[:9]) == NINE and set(NAMES[9:]) == set(ENHANCERS)
 
 
-@pytest.mark.parametrize("width", [1, 3, 4])
-def test_shapes_and_types(width):
+def test_shapes_and_types():
+    width = 4
     draws = drawn(7, width=width)
     shapes = {"operation": (7, width, 3), "amount": (7, width, 3), "depth": (7, width), "weights": (7, width), "lam": (7,)}
     assert {name: values.shape for name, values in draws.items()} == shapes
@@ -234,9 +229,11 @@ def test_depths_are_equally_likely_and_independent():
     assert_uniform(9 * depth[:, 0] + 3 * depth[:, 1] + depth[:, 2], 13, 40)
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3])
-def test_depth_is_an_argument(depth):
-    assert (drawn(50, depth=depth)["depth"] == depth).all()
+def test_depth_and_one_chain():
+    for depth in (1, 2, 3):
+        assert (drawn(50, depth=depth)["depth"] == depth).all()
+    for alpha in (0.1, 5.0):
+        np.testing.assert_array_equal(drawn(50, width=1, alpha=alpha)["weights"], 1)
 
 
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 4.0])
@@ -256,11 +253,6 @@ def test_distributions_of_weights_and_mixing_coefficient(width, alpha):
         assert abs(scipy.stats.spearmanr(column, lam).statistic) < 0.06
 
 
-def test_one_chain_has_all_the_weight():
-    for alpha in (0.1, 1.0, 5.0):
-        np.testing.assert_array_equal(drawn(50, width=1, alpha=alpha)["weights"], 1)
-
-
 @pytest.mark.parametrize("alpha", [1e-3, 0.02, 1e4])
 def test_extreme_alphas_give_weights(alpha):
     draws = drawn(alpha=alpha)
@@ -273,7 +265,7 @@ def test_extreme_alphas_give_weights(alpha):
 
 @pytest.mark.parametrize("options", [{}, {"width": 1, "depth": 2, "alpha": 0.3, "all_ops": True}], ids=str)
 def test_draws_depend_on_the_seed_and_the_index_alone(options):
-    indices = np.array([7, 3, 2**40, 8, 9, 10])
+    indices = np.array([7, 2**40, 8])
     expected = draw(5, indices, SIDES, **options)
     traced = tf.function(lambda seed, indices: draw(seed, indices, SIDES, **options))(tf.constant(5, tf.int64), indices)
     for i, name in itertools.product(range(len(indices)), expected):
@@ -286,29 +278,17 @@ def test_draws_depend_on_the_seed_and_the_index_alone(options):
 # Bad arguments
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        *({"severity": severity} for severity in (0.1, 0, -1, 10.01, 11, float("nan"))),
-        {"width": 0},
-        {"width": -1},
-        *({"depth": depth} for depth in (0, 4, -2)),
-        *({"alpha": alpha} for alpha in (0, -0.5, float("nan"))),
-    ],
-    ids=str,
-)
-def test_invalid_arguments_are_rejected(options):
-    with pytest.raises(ValueError, match=f"Expected .*{next(iter(options))}(.|\n)*Received"):
-        augmix(images_of((16, 16, 3), 2), **options)
+def test_invalid_arguments_are_rejected():
+    nan = float("nan")
+    refused = {"severity": (0.1, 0, -1, 10.01, 11, nan), "width": (0, -1), "depth": (0, 4, -2), "alpha": (0, -0.5, nan)}
+    for name, value in [(name, value) for name, values in refused.items() for value in values]:
+        with pytest.raises(ValueError, match=f"Expected .*{name}(.|\n)*Received"):
+            augmix(images_of((16, 16, 3), 2), **{name: value})
+    for shape in ((16, 16, 3), (16, 16), (1, 2, 16, 16, 3)):
+        with pytest.raises(ValueError, match="Expected (.|\n)*Received"):
+            augmix(np.zeros(shape, np.float32))
 
 
-@pytest.mark.parametrize("shape", [(16, 16, 3), (16, 16), (1, 2, 16, 16, 3)], ids=str)
-def test_one_image_without_a_batch_is_rejected(shape):
-    with pytest.raises(ValueError, match="Expected (.|\n)*Received"):
-        augmix(np.zeros(shape, np.float32))
-
-
-@pytest.mark.parametrize("severity", [0.2, 0.11, 10])
-def test_severities_at_the_ends_are_accepted(severity):
-    result = augmix(images_of((16, 16, 3), 4), severity=severity, all_ops=True).numpy()
+def test_a_severity_at_the_end_is_accepted():
+    result = augmix(images_of((16, 16, 3), 4), severity=0.11, all_ops=True).numpy()
     assert np.isfinite(result).all() and result.min() >= 0 and result.max() <= 1

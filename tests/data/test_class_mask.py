@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.data.test_tfds import write
+from tests.data.tfds_files import write
 from tf_robust import data
 from tf_robust.configs import DataConfig
 from tf_robust.data import tfds_sets

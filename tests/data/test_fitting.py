@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image, ImageOps
 
-from tests.data.test_folders import sample_image, write
+from tests.data.image_files import sample_image, write
 from tf_robust import data
 from tf_robust.data.source import Fit
 
@@ -25,19 +25,15 @@ def by_pillow(image, how):
 
 
 @pytest.mark.parametrize("how", ["crop", "stretch", "pad"])
-@pytest.mark.parametrize("number", range(4))
-def test_fit_equals_pillow(how, number):
-    original = sample_image(number)
-    result = Fit(HEIGHT, WIDTH, how).levels(tf.constant(np.asarray(original))).numpy().astype(int)
-    expected = np.asarray(by_pillow(original, how), int)
-    assert result.shape == expected.shape
-    np.testing.assert_allclose(result, expected, atol=2)
-    if how == "pad":
-        np.testing.assert_array_equal((result.max(axis=2) == 0).all(axis=0), (expected.max(axis=2) == 0).all(axis=0))
-
-
-@pytest.mark.parametrize("how", ["crop", "stretch", "pad"])
-def test_an_image_of_the_size_is_unchanged(how):
+def test_fit_equals_pillow_and_does_not_change_images_of_the_size(how):
+    for number in range(4):
+        original = sample_image(number)
+        result = Fit(HEIGHT, WIDTH, how).levels(tf.constant(np.asarray(original))).numpy().astype(int)
+        expected = np.asarray(by_pillow(original, how), int)
+        assert result.shape == expected.shape
+        np.testing.assert_allclose(result, expected, atol=2)
+        if how == "pad":
+            np.testing.assert_array_equal((result.max(axis=2) == 0).all(axis=0), (expected.max(axis=2) == 0).all(axis=0))
     image = np.random.RandomState(0).randint(256, size=(2, HEIGHT, WIDTH, 3)).astype(np.uint8)
     np.testing.assert_array_equal(Fit(HEIGHT, WIDTH, how).levels(tf.constant(image)), image)
 
@@ -66,9 +62,8 @@ def images(source):
     return np.concatenate([batch for batch, _ in source.ordered(3).as_numpy_iterator()])
 
 
-@pytest.mark.parametrize("options", [{}, {"image_fit": "pad"}])
-def test_files_of_one_size_are_unchanged(equal, options):
-    for split in ("train", "test"):
+def test_files_of_one_size_are_unchanged(equal):
+    for split, options in (("train", {}), ("test", {"image_fit": "pad"})):
         source = data.open_source(f"folder:{equal}", split, **options)
         assert source.image_shape == (20, 18, 3) and source.fit is None and not source.varying_size
         np.testing.assert_array_equal(images(source), files(equal, split))
@@ -89,9 +84,10 @@ def test_square_files_of_the_requested_size_are_unchanged(tmp_path):
 def test_files_of_one_size_are_fitted_alike_in_training_and_evaluation(equal, how):
     source = data.open_source(f"folder:{equal}", "train", default_size=(HEIGHT, WIDTH), image_fit=how)
     expected = np.stack([by_pillow(Image.fromarray(image), how) for image in files(equal, "train")])
-    np.testing.assert_allclose(images(source).astype(int), expected.astype(int), atol=2)
+    evaluated = images(source)
+    np.testing.assert_allclose(evaluated.astype(int), expected.astype(int), atol=2)
     for image, _, position in source.epoch(1, 0, 3).unbatch().as_numpy_iterator():
-        np.testing.assert_array_equal(image, images(source)[position])
+        np.testing.assert_array_equal(image, evaluated[position])
 
 
 def test_image_size_precedes_default_size(equal):

@@ -10,32 +10,13 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from tests.data.image_files import SIDE, SIZES, examples, sample_image, write
 from tf_robust import data
 from tf_robust.configs import DataConfig
 from tf_robust.data import folders, sources
 from tf_robust.data.augment import VIEWS, crop_flip, patch_gaussian
 from tf_robust.ops import image_ops
 from tf_robust.utils.progress import print_note
-
-SIZES = [(40, 40), (31, 57), (64, 33), (24, 90)]  # width, height
-SIDE = 16
-
-
-def sample_image(number, channels=3):
-    """Returns a smooth RGB image whose size and color depend on the number."""
-    width, height = SIZES[number % len(SIZES)]
-    random = np.random.RandomState(number)
-    coarse = Image.fromarray(random.randint(256, size=(6, 6, channels), dtype=np.uint8))
-    return coarse.resize((width, height), Image.Resampling.BICUBIC)
-
-
-def write(root, counts, first=0):
-    """Writes PNG files, {class name: number of images}, to one folder per class."""
-    for name, count in counts.items():
-        (root / name).mkdir(parents=True)
-        for _ in range(count):
-            sample_image(first).save(root / name / f"{first:03}.png")
-            first += 1
 
 
 @pytest.fixture
@@ -55,24 +36,15 @@ def open_folder(root, split, **options):
     return data.open_source(f"folder:{root}", split, image_size=SIDE, **options)
 
 
-def examples(dataset):
-    """Returns [(pixels, label)] of all batches."""
-    return [(image.tobytes(), label) for image, label, *_ in dataset.unbatch().as_numpy_iterator()]
-
-
 def test_classes_are_the_sorted_subfolders(with_splits):
     for split, counts in (("train", [12, 8]), ("test", [2, 3])):
         source = open_folder(with_splits, split)
         assert source.class_names == ("cat", "dog") and source.image_shape == (SIDE, SIDE, 3)
-        images, labels = next(source.ordered(100).as_numpy_iterator())
-        assert images.dtype == np.uint8 and labels.dtype == np.int64 and images.shape == (sum(counts), SIDE, SIDE, 3)
-        np.testing.assert_array_equal(np.bincount(labels), counts)
-
-
-def test_files_have_random_access_and_are_sorted_by_class(with_splits):
-    source = open_folder(with_splits, "train")
-    assert source.random_access and source.sorted_by_class and not source.in_memory and len(source.paths) == 20
-    assert source.read_labels().tolist() == [0] * 12 + [1] * 8
+        assert source.random_access and source.sorted_by_class and not source.in_memory and len(source.paths) == sum(counts)
+        assert source.read_labels().tolist() == [0] * counts[0] + [1] * counts[1]
+    images, labels = next(source.ordered(100).as_numpy_iterator())
+    assert images.dtype == np.uint8 and labels.dtype == np.int64 and images.shape == (5, SIDE, SIDE, 3)
+    np.testing.assert_array_equal(labels, source.read_labels())
 
 
 def test_a_class_missing_in_the_test_set_keeps_the_labels_of_training(with_splits):
@@ -93,18 +65,15 @@ def test_evaluation_crops_the_center_as_pillow(with_splits):
         np.testing.assert_allclose(image.astype(int), expected, atol=2)
 
 
-def test_an_epoch_is_a_function_of_seed_and_epoch(with_splits):
+def test_an_epoch_is_a_function_of_seed_and_epoch_and_skipping_drops_its_first_batches(with_splits):
     source = open_folder(with_splits, "train")
-    first = examples(source.epoch(0, 0, 5))
-    assert examples(source.epoch(0, 0, 5)) == first
-    assert sorted(label for _, label in first) == sorted(source.labels)
+    first = examples(source.epoch(0, 0, 6))
+    assert len(source.ordered(6)) == 4 and len(source.epoch(0, 0, 6)) == 3 and len(source.epoch(0, 0, 6, 2)) == 1
+    assert examples(source.epoch(0, 0, 6, 2)) == first[12:]
     for seed, epoch in ((1, 0), (0, 1)):  # every image is cropped anew
-        assert not set(first) & set(examples(source.epoch(seed, epoch, 5)))
-
-
-def test_skipping_batches_drops_the_first(with_splits):
-    source = open_folder(with_splits, "train")
-    assert examples(source.epoch(3, 1, 6, 2)) == examples(source.epoch(3, 1, 6))[12:]
+        assert not set(first) & set(examples(source.epoch(seed, epoch, 6)))
+    labels, positions = zip(*[(label, position) for _, label, position in source.epoch(3, 1, 5).unbatch().as_numpy_iterator()])
+    assert sorted(positions) == list(range(20)) and [source.labels[p] for p in positions] == list(labels)
 
 
 @pytest.mark.slow
@@ -130,16 +99,13 @@ def test_a_fraction_of_training_becomes_validation(with_splits):
 
 @pytest.mark.parametrize("name", ["validation", "val"])
 def test_a_validation_folder_precedes_the_fraction(name, with_splits):
+    assert not data.has_validation(f"folder:{with_splits}")
+    with pytest.raises(ValueError, match="has no validation split. Expected validation_fraction > 0"):
+        open_folder(with_splits, "validation")
     write(with_splits / name, {"cat": 1, "dog": 1}, 70)
     assert data.has_validation(f"folder:{with_splits}")
     assert len(open_folder(with_splits, "validation", validation_fraction=0.5)) == 2
     assert len(open_folder(with_splits, "train", validation_fraction=0.5)) == 20
-
-
-def test_validation_without_a_fraction_is_rejected(with_splits):
-    assert not data.has_validation(f"folder:{with_splits}")
-    with pytest.raises(ValueError, match="has no validation split. Expected validation_fraction > 0"):
-        open_folder(with_splits, "validation")
 
 
 @pytest.mark.parametrize("options, held", [({}, 6), ({"validation_fraction": 0.2}, 12)])
@@ -151,24 +117,13 @@ def test_a_folder_without_splits_is_split_in_three(without_splits, options, held
     np.testing.assert_array_equal(np.bincount(parts["test"].labels), [held * 2 / 3, held / 3])
 
 
-def test_a_folder_without_splits_has_validation(without_splits):
-    assert data.has_validation(f"folder:{without_splits}")
-
-
-def test_a_fraction_that_leaves_nothing_to_train_on_is_rejected(without_splits):
-    with pytest.raises(ValueError, match="validation_fraction"):
-        open_folder(without_splits, "train", validation_fraction=0.5)
-
-
 def test_subsets_and_too_many_examples(without_splits):
+    assert data.has_validation(f"folder:{without_splits}")
+    with pytest.raises(ValueError, match="validation_fraction"):  # nothing would be left to train on
+        open_folder(without_splits, "train", validation_fraction=0.5)
     assert sorted(open_folder(without_splits, "train", examples=12).labels) == [0] * 8 + [1] * 4
     with pytest.raises(ValueError, match="at most 48, .* Received: 49"):
         open_folder(without_splits, "train", examples=49)
-
-
-def test_missing_folders_are_named(tmp_path, with_splits):
-    with pytest.raises(FileNotFoundError, match="Not found: .*/nowhere"):
-        data.open_source(f"folder:{tmp_path}/nowhere", "train")
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -209,33 +164,22 @@ def test_a_file_that_cannot_be_decoded_is_named(with_splits, name, content):
     path = with_splits / "train" / "cat" / name
     path.write_bytes(content)
     source = open_folder(with_splits, "train")
-    for batches in (source.ordered(4), source.epoch(0, 1, 7), source.epoch(0, 3, 7, 1)):
+    for batches in (source.ordered(4), source.epoch(0, 3, 7, 1)) if name == "text.png" else (source.ordered(4),):
         with pytest.raises(tf.errors.InvalidArgumentError, match=f"decoded. Received: {path} .* replace or delete it"):
             list(batches)
 
 
-@pytest.mark.parametrize("missing", [[0], [7], [19], [18, 19], [3, 12]])
-def test_files_before_the_first_broken_one_are_read(with_splits, missing):
+def test_files_before_the_first_broken_one_are_read(with_splits):
     source = open_folder(with_splits, "train")
-    paths = list(source.paths)
-    for position in missing:
-        paths[position] = str(with_splits / f"gone_{position}.png")
-    images = []
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"gone_{missing[0]}.png"):
-        for image, _ in dataclasses.replace(source, paths=tuple(paths)).ordered(1):
-            images.append(image.numpy().tobytes())
-    assert images == [image.numpy().tobytes() for image, _ in source.ordered(1)][: missing[0]]
-
-
-def test_the_number_of_batches_is_known(with_splits):
-    source = open_folder(with_splits, "train")
-    assert len(source.ordered(6)) == 4 and len(source.epoch(0, 0, 6)) == 3 and len(source.epoch(0, 0, 6, 2)) == 1
-
-
-def test_positions_of_an_epochs_images(with_splits):
-    source = open_folder(with_splits, "train")
-    labels, positions = zip(*[(label, position) for _, label, position in source.epoch(3, 1, 5).unbatch().as_numpy_iterator()])
-    assert sorted(positions) == list(range(20)) and [source.labels[p] for p in positions] == list(labels)
+    expected = [image.numpy().tobytes() for image, _ in source.ordered(1)]
+    for missing in ([0], [19], [3, 12]):
+        paths, images = list(source.paths), []
+        for position in missing:
+            paths[position] = str(with_splits / f"gone_{position}.png")
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"gone_{missing[0]}.png"):
+            for image, _ in dataclasses.replace(source, paths=tuple(paths)).ordered(1):
+                images.append(image.numpy().tobytes())
+        assert images == expected[: missing[0]]
 
 
 @pytest.mark.parametrize("views", [("simclr", "simclr"), ("simclr", "clean")])
@@ -332,15 +276,15 @@ def test_names_that_are_not_utf8_are_read(without_splits, tmp_path):
         examples(open_folder(without_splits, "all").ordered(8))
 
 
-@pytest.mark.parametrize("mode, colors", [("1", 2), ("P", 2), ("P", 13), ("P", 200), ("L", 256)])
-@pytest.mark.parametrize("width", [1, 7, 8, 33])
-def test_bmp_files_with_a_palette_are_read_as_by_pillow(tmp_path, mode, colors, width):
-    random = np.random.RandomState(width)
-    image = Image.fromarray(random.randint(0, 256, (5, width, 3)).astype(np.uint8))
-    image = image.quantize(colors) if mode == "P" else image.convert(mode)
-    image.save(tmp_path / "image.bmp")
-    decoded = image_ops.decode(tf.io.read_file(str(tmp_path / "image.bmp")), 3)
-    np.testing.assert_array_equal(decoded, np.asarray(Image.open(tmp_path / "image.bmp").convert("RGB")))
+def test_bmp_files_with_a_palette_are_read_as_by_pillow(tmp_path):
+    for mode, colors in (("1", 2), ("P", 2), ("P", 13), ("P", 200), ("L", 256)):
+        for width in (1, 7, 8, 33):
+            random = np.random.RandomState(width)
+            image = Image.fromarray(random.randint(0, 256, (5, width, 3)).astype(np.uint8))
+            image = image.quantize(colors) if mode == "P" else image.convert(mode)
+            image.save(tmp_path / "image.bmp")
+            decoded = image_ops.decode(tf.io.read_file(str(tmp_path / "image.bmp")), 3)
+            np.testing.assert_array_equal(decoded, np.asarray(Image.open(tmp_path / "image.bmp").convert("RGB")), f"{mode} {width}")
 
 
 @pytest.mark.parametrize("bits", [1, 4, 8])

@@ -183,6 +183,7 @@ def _thirds(images):
     return tf.stack([tf.reduce_mean(images[:, 16 * i // 3 : 16 * (i + 1) // 3], axis=[1, 2, 3]) for i in range(3)], axis=1) * 9.0
 
 
+@pytest.mark.slow
 def test_exactly_the_measures_of_an_evaluation_may_be_required(source, monkeypatch):
     monkeypatch.setattr(scoring, "score_sequences", lambda *_: {"kind": "flips", "count": 6, "flip_probability": 0.1})
     # metrics have their names whatever the images are

@@ -18,7 +18,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 import tf_robust as tfr
-from tests.conftest import ROOT
+from tests.conftest import ROOT, sweep
 from tests.corrupted_datasets import sets
 from tf_robust import corruptions, data, evaluation
 from tf_robust.cli import main as cli
@@ -102,19 +102,24 @@ def evaluate(source, path, *, per_image, model=predict, depends=lambda name: nam
     return evaluation.evaluate(model, source, training, config, path=str(path), depends=depends, shifts=shift, log=log)
 
 
-def test_records_from_shards_are_those_of_the_complete_sets_and_results_of_images_those_of_the_model(source, tmp_path):
-    at_once = evaluate(source, tmp_path / "once" / "measured.jsonl", per_image=False)
+def test_records_from_shards_are_those_of_the_complete_sets_and_results_of_images_those_of_the_model(source, tmp_path, monkeypatch):
+    chosen = EVALUATIONS
+    if source.name != "arrays":  # of files and streams: noise by the position of an image
+        chosen = ("clean", "noise", "corruptions")
+        monkeypatch.setattr(corruptions, "CORRUPTIONS", {"gaussian_noise": corruptions.CORRUPTIONS["gaussian_noise"]})
+    at_once = evaluate(source, tmp_path / "once" / "measured.jsonl", per_image=False, evaluations=chosen)
     lines = []
-    divided = evaluate(source, tmp_path / "shards" / "measured.jsonl", per_image=True, log=lines.append)
+    divided = evaluate(source, tmp_path / "shards" / "measured.jsonl", per_image=True, log=lines.append, evaluations=chosen)
     assert divided.records == at_once.records and divided.metrics == at_once.metrics
     assert {record["count"] for record in divided.records} == {SIZE}
-    assert sum("shard 3 of 3" in line for line in lines) == len([one for one in divided.sets if one.part_batches]) == 8
+    assert sum("shard 3 of 3" in line for line in lines) == len([one for one in divided.sets if one.part_batches]) >= 5
     check_results_of_images(source, divided, str(tmp_path / "shards"))
 
 
 def check_results_of_images(source, done, folder):
-    for name in ("clean", "un", "corruptions/gaussian_noise/5", "nun/floor_0.02", "shift/moved"):
-        (one,) = (one for one in done.sets if one.name == name)
+    sets = {one.name: one for one in done.sets}
+    for name in {"clean", "un", "corruptions/gaussian_noise/5", "nun/floor_0.02", "shift/moved"} & sets.keys():
+        one = sets[name]
         images, labels = (np.concatenate(parts) for parts in zip(*one.batches().as_numpy_iterator()))
         logits = predict(images).numpy().astype(np.float64)
         probabilities = scipy.special.softmax(logits, axis=1)
@@ -144,7 +149,7 @@ def test_a_subset_names_positions_of_the_complete_set(tmp_path):
     assert found["position"].tolist() == source.positions.tolist()
 
 
-@pytest.mark.parametrize("kind", ["npy", "tfds"])
+@pytest.mark.parametrize("kind", sweep(["npy", "tfds"], ["npy"]))
 def test_corrupted_sets_on_disk_are_read_in_shards(tmp_path, monkeypatch, kind):
     sets.quick(monkeypatch)
     source = data.ArraySource.of("arrays", "test", *arrays(), "abc")
@@ -232,18 +237,12 @@ def test_results_of_another_model_or_number_of_images_are_replaced(tmp_path):
     assert len(pandas.read_parquet(folder)) == few.records[0]["count"] == 9
 
 
-def test_a_set_that_was_evaluated_before_gets_its_results_of_images(tmp_path):
-    source = data.ArraySource.of("arrays", "test", *arrays(), "abc")
-    path = tmp_path / "measured.jsonl"
-    before = evaluate(source, path, per_image=False, evaluations=("clean",))
-    after = evaluate(source, path, per_image=True, evaluations=("clean",))
-    assert after.records == before.records and len(pandas.read_parquet(evaluation.per_image_folder(str(tmp_path), "clean"))) == SIZE
-
-
-def test_a_shard_that_is_damaged_inside_is_computed_again(tmp_path):
+def test_a_set_that_was_evaluated_before_gets_its_results_of_images_and_damaged_shards_are_computed_again(tmp_path):
     source = data.ArraySource.of("arrays", "test", *arrays(), "abc")
     path, settings = tmp_path / "measured.jsonl", {"evaluations": ("clean",), "per_image": True}
-    before = evaluate(source, path, **settings)
+    before = evaluate(source, path, per_image=False, evaluations=("clean",))
+    assert evaluate(source, path, **settings).records == before.records
+    assert len(pandas.read_parquet(evaluation.per_image_folder(str(tmp_path), "clean"))) == SIZE
     damaged = pathlib.Path(evaluation.per_image_folder(str(tmp_path), "clean")) / "00001-of-00003.parquet"
     content = damaged.read_bytes()
     damaged.write_bytes(content[:4] + bytes(100) + content[104:])  # the footer is whole

@@ -1,6 +1,9 @@
 """Processes with the same records file share the evaluation sets, and take over those of a killed process."""
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -57,16 +60,24 @@ def test_processes_share_the_sets_including_those_of_a_killed_process(tmp_path, 
 def test_a_set_is_locked_by_one_process_until_it_is_released_or_the_process_ends(tmp_path):
     path = str(tmp_path / "new" / "locks")
     ours = SetLocks(path)
-    code = (
-        "import sys; from tf_robust.evaluation.recording import SetLocks; locks = SetLocks(sys.argv[1])\n"
-        "with locks.try_lock('a') as a, locks.try_lock('b') as b: print(a, b, flush=True); sys.stdin.read()"
-    )
-    with ours.try_lock("a") as first:
-        other = subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-        assert first and other.stdout.readline().split() == ["False", "True"]
-    with ours.try_lock("a") as again, ours.try_lock("b") as theirs:
-        assert again and not theirs
-    other.kill()
-    other.wait()
+    read, write = os.pipe()
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(ours.try_lock("a"))
+        other = os.fork()  # which does nothing but lock files, and imports nothing
+        if not other:
+            try:
+                with SetLocks(path).try_lock("a") as a, SetLocks(path).try_lock("b") as b:
+                    os.write(write, f"{a} {b}".encode())
+                    time.sleep(60)
+            finally:
+                os._exit(0)
+        try:
+            assert first and os.read(read, 100) == b"False True"
+            stack.close()
+            with ours.try_lock("a") as again, ours.try_lock("b") as theirs:
+                assert again and not theirs
+        finally:
+            os.kill(other, signal.SIGKILL)
+            os.waitpid(other, 0)
     with ours.try_lock("b") as freed:
         assert freed

@@ -14,8 +14,19 @@ pytestmark = pytest.mark.slow
 SHAPE, CLASSES = (64, 64, 3), 10
 
 
-def application(name, **options):
-    return lambda: getattr(keras.applications, name)(weights=None, input_shape=SHAPE, classes=CLASSES, **options)
+def first_blocks(name, last, activation=None):
+    """Returns a function that builds a model of keras.applications up to the layer `last`, with a head of its own."""
+
+    def build():
+        complete = getattr(keras.applications, name)(weights=None, include_top=False, input_shape=SHAPE)
+        x = keras.layers.GlobalAveragePooling2D()(complete.get_layer(last).output)
+        return keras.Model(complete.input, keras.layers.Dense(CLASSES, activation)(x))
+
+    return build
+
+
+def mobilenet():
+    return keras.applications.MobileNetV2(weights=None, input_shape=SHAPE, classes=CLASSES, alpha=0.35, classifier_activation=None)
 
 
 def hub_vit():
@@ -43,11 +54,16 @@ def hub_resnet():
 
 # name: (build, input_range, stages besides the image)
 FAMILIES = {
-    "MobileNetV2": (application("MobileNetV2", alpha=0.35, classifier_activation=None), (-1, 1), ("block_3_project_BN", "out_relu")),
-    "EfficientNetB0": (application("EfficientNetB0"), (0, 255), ("block2a_project_bn",)),  # scales and normalizes inside; softmax
-    "ConvNeXtTiny": (application("ConvNeXtTiny"), (0, 255), ("convnext_tiny_downsampling_block_0",)),
-    "DenseNet121": (application("DenseNet121"), (0, 1), ("pool2_pool",)),
-    "ResNet50V2": (application("ResNet50V2"), (-1, 1), ("conv2_block3_out",)),
+    "MobileNetV2": (mobilenet, (-1, 1), ("block_3_project_BN", "out_relu")),
+    # scales and normalizes inside
+    "EfficientNetB0": (first_blocks("EfficientNetB0", "block3a_project_bn", "softmax"), (0, 255), ("block2a_project_bn",)),
+    "ConvNeXtTiny": (
+        first_blocks("ConvNeXtTiny", "convnext_tiny_downsampling_block_1"),
+        (0, 255),
+        ("convnext_tiny_downsampling_block_0",),
+    ),
+    "DenseNet121": (first_blocks("DenseNet121", "pool3_pool"), (0, 1), ("pool2_pool",)),
+    "ResNet50V2": (first_blocks("ResNet50V2", "conv3_block2_out"), (-1, 1), ("conv2_block3_out",)),
     "keras_hub ViT": (hub_vit, (0, 1), ("backbone",)),
     "keras_hub ResNet": (hub_resnet, (0, 1), ("backbone",)),
 }

@@ -107,7 +107,7 @@ def test_the_input_range_and_the_logarithm_of_probabilities_are_part_of_every_fi
         "imagenet": (sample_images() - np.float32([0.485, 0.456, 0.406])) / np.float32([0.229, 0.224, 0.225]),
     }[input_range]
     expected = np.log(np.maximum(soft(values), 1e-35))
-    for name in ("savedmodel", "keras", "tflite", "onnx"):
+    for name in ("savedmodel", "keras", "tflite", "onnx") if input_range == "imagenet" else ("keras", "onnx"):
         path = str(tmp_path / FORMATS[name].file)
         export.write(name, deployable, path, {})
         np.testing.assert_allclose(loading.load_classifier(path)(sample_images()), expected, rtol=1e-3, atol=1e-3)
@@ -124,8 +124,8 @@ def test_gelu(name, tmp_path):
     np.testing.assert_allclose(loading.load_classifier(path)(sample_images()), expected.reshape(5, -1), atol=1e-5)
 
 
-@pytest.mark.parametrize("axis", [-1, (1, 2, 3), None])  # 3, 192 and 1 constants; TensorFlow embeds few in the graph
-@pytest.mark.parametrize("kind", ["model", "file", "savedmodel"])
+# 3, 192 and 1 constants; TensorFlow embeds few in the graph
+@pytest.mark.parametrize("kind, axis", [("model", -1), ("model", (1, 2, 3)), ("model", None), ("file", -1), ("savedmodel", (1, 2, 3))])
 def test_constants_of_a_normalization_are_no_inputs_of_onnx_files(axis, kind, tmp_path):
     keras.utils.set_random_seed(0)
     normalization = layers.Normalization(axis)

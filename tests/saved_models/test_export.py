@@ -9,8 +9,10 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from tests.conftest import sweep
 from tf_robust import attribution
 from tf_robust.saved_models import export, loading
+from tf_robust.testing.samples import tiny_network
 from tf_robust.utils.files import read_json
 
 SCRIPT = """
@@ -31,17 +33,24 @@ def sample_images(count=5, seed=0):
     return np.random.RandomState(seed).rand(count, 16, 16, 1).astype(np.float32)
 
 
-@pytest.fixture
-def exported(network, tmp_path):
-    model, path = network(), str(tmp_path / "saved_model")
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    model, path = tiny_network(), str(tmp_path_factory.mktemp("exported") / "saved_model")
     export.export(model, path, {"method": "test"})
     return model, path
 
 
-def test_without_this_package_it_predicts_and_differentiates_alike(exported, tmp_path):
+@pytest.mark.parametrize("process", sweep(["this", "new"], ["this"]))
+def test_without_this_package_it_predicts_and_differentiates_alike(process, exported, tmp_path, monkeypatch):
     model, path = exported
     np.save(tmp_path / "in.npy", sample_images())
-    subprocess.run([sys.executable, "-c", SCRIPT, path, tmp_path / "in.npy", tmp_path / "out.npz"], check=True)
+    arguments = [path, str(tmp_path / "in.npy"), str(tmp_path / "out.npz")]
+    if process == "new":
+        subprocess.run([sys.executable, "-c", SCRIPT, *arguments], check=True)
+    else:
+        monkeypatch.setitem(sys.modules, "tf_robust", None)
+        monkeypatch.setattr(sys, "argv", ["script", *arguments])
+        exec(SCRIPT, {})
     outputs, expected = np.load(tmp_path / "out.npz"), model(sample_images())
     np.testing.assert_allclose(outputs["logits"], expected["logits"], atol=1e-5)
     np.testing.assert_allclose(outputs["embedding"], expected["embedding"], atol=1e-5)

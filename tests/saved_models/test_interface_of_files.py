@@ -53,8 +53,8 @@ def run(name, path, values):
                                                       (kind == "probabilities" or len(outputs) == 1)))  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+# both types for the writers that convert
+@pytest.mark.parametrize("name, dtype", [*((name, "uint8") for name in NAMES), ("tflite", "float32"), ("onnx", "float32")])
 def test_pixels_in_and_probabilities_out(name, dtype, tmp_path):
     model = network(dtype=dtype)
     classifier = loading.classifier_of(model, ModelInterface(input_range="0,255", outputs="probabilities"))
@@ -93,10 +93,11 @@ def test_another_interface_is_asked_for(name, tmp_path):
     np.testing.assert_allclose(found, np.log(model(PIXELS)), atol=1e-4)
 
 
-def test_encoded_images_are_brought_to_the_scale_of_the_model(tmp_path):
+def test_a_saved_model_brings_encoded_images_to_the_scale_of_the_model(tmp_path):
     model = network()
     classifier = loading.classifier_of(model, ModelInterface(input_range="0,255", outputs="probabilities"))
     export.write("savedmodel", Deployable(classifier, SHAPE), str(tmp_path / "m"), {})
+    assert run("savedmodel", str(tmp_path / "m"), PIXELS)[0] == "probabilities"
     encoded = tf.constant([tf.io.encode_png(image.astype(np.uint8)).numpy() for image in PIXELS])
     found = tf.saved_model.load(str(tmp_path / "m")).signatures["serving_bytes"](encoded=encoded)["probabilities"]
     np.testing.assert_allclose(found, model(PIXELS), atol=1e-5)

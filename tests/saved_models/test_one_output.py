@@ -9,7 +9,7 @@ from PIL import Image
 
 from tests.command_line import main
 from tests.saved_models.loading_models import sample_images
-from tests.small_runs import read, without_charts  # noqa: F401
+from tests.small_runs import without_charts  # noqa: F401
 from tf_robust import api, attacks, methods, models
 from tf_robust.hardening.search import Search
 from tf_robust.saved_models import export, formats, loading
@@ -166,8 +166,7 @@ def test_exported_files_give_the_probabilities_of_two_classes(name, end, tmp_pat
     np.testing.assert_allclose(scipy.special.softmax(logits, axis=1), two_probabilities(model, 2 * images - 1), atol=tolerance)
 
 
-@pytest.mark.parametrize("nested", [False, True])
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("end, nested", [("sigmoid", True), ("sigmoid layer", False), ("logit", False)])
 def test_methods_train_on_the_logits_of_two_classes(end, nested):
     model, images = network(end), sample_images(count=50)
     labels = (images.mean(axis=(1, 2, 3)) > np.median(images.mean(axis=(1, 2, 3)))).astype(int)
@@ -177,7 +176,7 @@ def test_methods_train_on_the_logits_of_two_classes(end, nested):
     np.testing.assert_allclose(scipy.special.softmax(outputs["logits"], axis=1), two_probabilities(model, images), atol=1e-5)
     assert outputs["embedding"].shape == (50, 288) and wrapped.logits_layer is None
     method = methods.CrossEntropy(trained)
-    method.compile("adam")
+    method.compile("adam", run_eagerly=nested)
     loss = method.fit(images, labels, epochs=4, verbose=0).history["loss"]
     probabilities = two_probabilities(model, images)  # the model itself is trained
     after = -np.log(probabilities[np.arange(50), labels]).mean()
@@ -211,26 +210,22 @@ def folder(tmp_path_factory):
     return root
 
 
-@pytest.mark.parametrize("name", ["sigmoid.keras", "logit.keras", "sigmoid", "logit"])
-def test_evaluation_under_attack(folder, name, tmp_path, capsys):
-    evaluations = ["--evaluations=clean,adversarial,calibration", "--attack=pgd", "--attack_radii=linf_0.3", "--input_range=auto"]
-    evaluations += ["--attack_checks=false"]  # eight further attacks
-    main("evaluate", f"{folder}/{name}", f"--data=folder:{folder}/photos", *evaluations, f"--workdir={tmp_path}")
-    printed, kind = capsys.readouterr().out, "logit" if "logit" in name else "probability"
-    assert f"has one output, which is read as the {kind} of the second class 'white' (outputs=" in printed
-    values = {row["metric"]: row["value"] for row in read(tmp_path / "evaluation.json")["rows"]}
-    assert values["clean"] > 0.9 and values["robust/pgd/linf_0.3"] < 0.2
-    assert values["calibration/rms"] < 0.4
-
-
-def test_attacks_are_transferred_from_a_surrogate_with_one_output(folder, tmp_path, capsys):
-    main(
-        *("attack", f"{folder}/logit.keras", f"--data=folder:{folder}/photos", f"--surrogate={folder}/sigmoid", "--input_range=0,255"),
-        *("--attack=pgd", "--attack_radii=linf_0.3", "--attack_checks=false", f"--workdir={tmp_path}"),
+@pytest.mark.parametrize("name, kind, surrogate", [("sigmoid.keras", "probability", ""), ("logit", "logit", "sigmoid")])
+def test_evaluation_under_its_own_attacks_and_those_of_a_surrogate(folder, name, kind, surrogate, capsys):
+    options = {"attack": "pgd", "attack_radii": "linf_0.3", "attack_checks": False}  # without eight further attacks
+    evaluated = api.evaluate(
+        str(folder / name),
+        data=f"folder:{folder}/photos",
+        evaluations="clean,adversarial,calibration",
+        input_range="auto",
+        **options,
+        **({"surrogate": str(folder / surrogate)} if surrogate else {}),
     )
-    assert "(input_range=0,255, outputs=probabilities), which classifies" in capsys.readouterr().out
-    values = {row["metric"]: row["value"] for row in read(tmp_path / "evaluation.json")["rows"]}
-    assert values["robust/transfer/linf_0.3"] < 0.2
+    printed, values = capsys.readouterr().out, evaluated.values
+    assert f"has one output, which is read as the {kind} of the second class 'white' (outputs=" in printed
+    assert ("(input_range=0,255, outputs=probabilities), which classifies" in printed) == bool(surrogate)
+    assert values["clean"] > 0.9 and values[f"robust/{'transfer' if surrogate else 'pgd'}/linf_0.3"] < 0.2
+    assert values["calibration/rms"] < 0.4
 
 
 def test_data_of_three_classes_are_refused(folder, tmp_path):
@@ -245,7 +240,7 @@ def test_data_of_three_classes_are_refused(folder, tmp_path):
         main("evaluate", f"{folder}/sigmoid.keras", f"--data=folder:{tmp_path}/gray", "--evaluations=clean", f"--workdir={tmp_path}/run")
 
 
-@pytest.mark.parametrize("name, tried", [("sigmoid.keras", 2), ("logit", 1)])
+@pytest.mark.parametrize("name, tried", [pytest.param("sigmoid.keras", 2, marks=pytest.mark.slow), ("logit", 1)])
 def test_hardening_keeps_the_one_output(folder, name, tried, tmp_path, monkeypatch):
     """A search that tries plain fine-tuning, and of the Keras file one recipe."""
     monkeypatch.setattr(Search, "run", lambda search: [search._trial(one, 0, 20) for one in search.candidates[:tried]])
