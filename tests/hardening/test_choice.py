@@ -79,7 +79,7 @@ def _search_without_gain(random, images=400, recipes=8):
 def test_the_best_of_many_models_without_any_gain_seldom_helps(monkeypatch):
     """Nominally in 2.5 % of searches; an interval of the chosen model alone would have it help in a third of them."""
     monkeypatch.setattr("tf_robust.metrics.paired.DRAWS", 4000)
-    random, searches, helps, alone = np.random.default_rng(0), 100, 0, 0
+    random, searches, helps, alone = np.random.default_rng(0), 250, 0, 0
     for _ in range(searches):
         start, tried, frontier = _search_without_gain(random)
         choice = choose(start, frontier, 0.0, tried)

@@ -31,7 +31,7 @@ from tf_robust.hardening.data import fraction_held_out
 from tf_robust.hardening.result import Hardened, frontier_chart
 from tf_robust.hardening.search import Search
 from tf_robust.hardening.target import Outcome
-from tf_robust.hardening.trials import Choice, Point, choose
+from tf_robust.hardening.trials import Choice, Member, Point, choose
 from tf_robust.runs import workdir
 from tf_robust.saved_models.interface import read_card, training_data, trainings
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
@@ -405,6 +405,20 @@ def test_summary_says_when_little_is_gained_and_how_many_images_would_decide():
     helpful = dataclasses.replace(choice, target={**even, "low": 0.01}, helps=True, images_needed=0)
     found = harden.summary(helpful, config)
     assert "Target (corruptions) +0.020 [+0.010, +0.050], the best of 24 models, clean accuracy +0.000" in found
+
+
+def test_a_search_that_plain_fine_tuning_wins_says_so_first():
+    random = np.random.default_rng(0)
+    control, recipe = (Member(candidate, 32, 2) for candidate in candidates.candidates("noise")[:2])
+    start, best, other, harmful = (
+        Point(Outcome(np.arange(200) < clean, (random.random(200) < target).astype(float)), 1.0, members)
+        for clean, target, members in ((190, 0.4, ()), (189, 0.8, (control,)), (189, 0.7, (recipe,)), (100, 1.0, (recipe,)))
+    )
+    assert [point.is_control for point in (start, best, other)] == [False, True, False]
+    found = harden.control_wins(start, best, [best, other, harmful], 0.01)
+    difference = np.mean(other.outcome.target) - np.mean(best.outcome.target)
+    assert found.startswith("Plain fine-tuning (rung 3, 32 steps) did best") and f"FCL (rung 3, 32 steps): {difference:+.3f} [" in found
+    assert harden.control_wins(start, best, [best, harmful], 0.01).endswith("no recipe keeps the clean accuracy.")
 
 
 def test_the_delivered_model_has_the_interface_and_the_optimizer_of_the_initial_one(hardened, start):

@@ -73,8 +73,10 @@ def test_only_columns_of_the_mask_compete():
     assert outcome.clean.all() and outcome.target.all()
 
 
-def test_all_batches_have_one_shape(monkeypatch):
-    monkeypatch.setattr(target, "BATCH", 5)
+@pytest.mark.parametrize("limits", ({"BATCH": 5}, {"BATCH_PIXELS": 5 * 64 + 1}))
+def test_all_batches_have_one_shape(monkeypatch, limits):
+    for name, value in limits.items():
+        monkeypatch.setattr(target, name, value)
     shapes, predict = set(), linear()
 
     def recorded(images):

@@ -1,5 +1,6 @@
 import io
 import sys
+import threading
 
 import pytest
 import tensorflow as tf
@@ -84,3 +85,20 @@ def test_lines_are_passed_on_at_intervals(clock):
     for line in ("first", "second", "Warning: third", "fourth"):
         log(line)
     assert lines[4:] == ["first", "Warning: third"]
+
+
+def test_a_line_is_repeated_until_the_context_ends():
+    lines, three = [], threading.Event()
+
+    def log(line):
+        lines.append(line)
+        if len(lines) == 3:
+            three.set()
+
+    with progress.repeated(lambda: f"line {len(lines)}", log, 0.001):
+        assert three.wait(10)
+    count = len(lines)
+    assert lines[:3] == ["line 0", "line 1", "line 2"]
+    with progress.repeated(lambda: "never", log, 1000):
+        pass
+    assert len(lines) == count

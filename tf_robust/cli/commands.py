@@ -347,8 +347,8 @@ def harden(options: Options, argv: Sequence[str]) -> None:
     if hardened.interrupted:
         print("The test images were not used. The same command resumes the search.")
         sys.exit(INTERRUPTED)
-    if not hardened.changed:
-        sys.exit(FAILED)  # the summary says that nothing helped
+    if not hardened.chosen or config.require_recipe and hardened.chosen.is_control:
+        sys.exit(FAILED)  # the summary says that nothing helped, or no recipe
 
 
 def export(options: Options, argv: Sequence[str]) -> None:

@@ -42,6 +42,7 @@ class HardenConfig:
         budget: time for the search (90s, 30m, 2h) or training steps (2000steps); the final evaluation on test images comes on top.
         attack_norm: norm of the perturbations for the target adversarial, `linf` or `l2`.
         attack_radius: radius of the perturbations for the target adversarial, on the [0, 1] pixel scale; the default is 4/255.
+        require_recipe: whether a recipe must do better than plain fine-tuning; if none does, the exit code is 1.
         state_dict: file of the PyTorch weights (torch.save of a state_dict, TorchScript or .pt2) from which an ONNX file was exported; the
             hardened ones are written too.
     """
@@ -52,6 +53,7 @@ class HardenConfig:
     budget: str = "30m"
     attack_norm: str = "linf"
     attack_radius: float = 4 / 255
+    require_recipe: bool = False
     state_dict: str = ""
 
     def __post_init__(self):

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -23,7 +23,7 @@ from tf_robust.hardening.diagnosis import diagnose
 from tf_robust.hardening.result import HARDENED, START, Hardened
 from tf_robust.hardening.search import Frontier, Search
 from tf_robust.hardening.trainable import check_gradients, trainable
-from tf_robust.hardening.trials import TrialStore, best_point, choose, gain
+from tf_robust.hardening.trials import ROUNDING, Point, TrialStore, best_point, choose, gain
 from tf_robust.metrics.paired import paired_difference
 from tf_robust.report.sections import interval
 from tf_robust.saved_models import loading
@@ -31,9 +31,12 @@ from tf_robust.saved_models.formats.keras_files import compiled_as_given
 from tf_robust.saved_models.interface import trainings
 from tf_robust.utils.files import write_json
 from tf_robust.utils.locks import held
-from tf_robust.utils.progress import duration
+from tf_robust.utils.progress import duration, repeated
 
+_AFTER_THE_SEARCH = ("require_recipe", "state_dict")  # arguments on which trials do not depend
 BATCH_SIZE = 64
+BATCH_PIXELS = 1 << 20  # of a training batch, at most, but for `MIN_BATCH_SIZE`
+MIN_BATCH_SIZE = 16
 NEAR_CHANCE = 0.02  # of the way from the accuracy of chance to 1
 ABOVE_CHANCE = 0.2  # of this way: too much for a model that guesses, if there are images enough
 
@@ -76,7 +79,8 @@ def harden(
         check_gradients(model.classifier, parts.train.image_shape)
         if isinstance(model.model, tf.keras.Model):
             compiled_as_given(model.model, classifier.path, classifier.interface.trust)
-        images = validation_set(parts, config, given)
+        with repeated(lambda: "  changing validation images by the target", log):
+            images = validation_set(parts, config, given)
         predict = tf.function(lambda batch: model.classifier(batch), reduce_retracing=True)
         store = TrialStore(os.path.join(folder, "trials"), _arguments(config, given, parts, model))
         begin -= store.seconds  # of interrupted processes
@@ -87,7 +91,8 @@ def harden(
         _check_start(start, images.clean.labels, model.classifier.path)  # type: ignore[union-attr]
         search.check_budget()
         model.network.set_weights(search.trainers.start)
-        diagnosis = diagnose(predict, images, parts.train.class_names, config.attack_norm, config.attack_radius)
+        with repeated(lambda: "  diagnosing the initial model", log):
+            diagnosis = diagnose(predict, images, parts.train.class_names, config.attack_norm, config.attack_radius)
         final = final_evaluation.final_data(parts, given, config)
         seconds = final_evaluation.estimate_seconds(predict, parts.validation, final)
         log("\n".join(diagnosis.lines()))
@@ -104,7 +109,10 @@ def harden(
         if name:
             division = None if data.has_splits(name) else data.describe_division(name, data_range=given.config.data_range)
             trained_on.append({"data": name, "validation_fraction": held_out, "division": division})
-        notes = [summary(choice, config, bool(search.trials)), *_control_note(search, choice, [*frontier.points, *tried])]
+        compared = [*frontier.points, *tried]
+        notes = [summary(choice, config, bool(search.trials)), *_control_note(search, choice, compared)]
+        if choice and choice.helps and choice.point.is_control:
+            notes.insert(0, control_wins(start, choice.point, compared, config.max_clean_loss))
         notes += [*filter(None, [parts.note]), f"The search took {duration(search.clock())}."]
         log("\n".join(notes))
         hardened = Hardened(
@@ -154,11 +162,15 @@ def _search(model, parts, evaluate, config, seed, store, clock, log):
         return evaluate()
 
     stages = () if models.is_network(model.network) else models.stage_layers(model.network)
-    batch_size, values = min(BATCH_SIZE, len(parts.train)), math.prod(parts.train.image_shape)
+    height, width, _ = parts.train.image_shape
+    largest = min(BATCH_SIZE, max(MIN_BATCH_SIZE, BATCH_PIXELS // (height * width)))
+    batch_size, values = min(largest, len(parts.train)), math.prod(parts.train.image_shape)
+    recipes = candidates.candidates(config.target, config.attack_norm, config.attack_radius, values=values, skip=model.skip)
+    recipes = [dataclasses.replace(one, learning_rate=one.learning_rate * largest / BATCH_SIZE) for one in recipes]
     return Search(
         training.Trainers(model.network, parts.train, batch_size=batch_size, seed=seed, options=model.options, stages=stages),
         evaluate_weights,
-        candidates.candidates(config.target, config.attack_norm, config.attack_radius, values=values, skip=model.skip),
+        recipes,
         budget=parse_budget(config.budget),
         max_clean_loss=config.max_clean_loss,
         store=store,
@@ -202,6 +214,16 @@ def summary(choice, config: HardenConfig, tried: bool = True) -> str:
     return f"Chosen on {choice.target['count']:,} validation images: {choice.point.name}. Target {change}, {best}, {clean}."
 
 
+def control_wins(start: Point, control: Point, compared: Sequence[Point], max_clean_loss: float) -> str:
+    """Returns a sentence on a search whose choice among the compared points is the control."""
+    text = f"Plain fine-tuning {control.name.removeprefix('plain fine-tuning ')} did best: "
+    recipes = [one for one in compared if not one.is_control and one.members and one.clean - start.clean >= -max_clean_loss - ROUNDING]
+    if not recipes:
+        return f"{text}no recipe keeps the clean accuracy."
+    best = max(recipes, key=lambda point: point.target)
+    return f"{text}no recipe improves the target further (the best, {best.name}: {_difference(gain(best, control, compared))})."
+
+
 def _control_note(search, choice, compared):
     """A sentence on plain fine-tuning for as long as the finalists; none if it was not reached, or is the choice."""
     controls = [trial for trial in search.trials if trial.candidate.control and trial.rung == 2]
@@ -225,7 +247,7 @@ def _difference(paired):
 def _arguments(config, given, parts, model):
     """Everything that the trials of a search depend on, for JSON."""
     return {
-        **{name: value for name, value in dataclasses.asdict(config).items() if name != "state_dict"},
+        **{name: value for name, value in dataclasses.asdict(config).items() if name not in _AFTER_THE_SEARCH},
         "seed": given.seed,
         "data": given.config.data,
         "classes": given.config.classes,

@@ -17,6 +17,7 @@ from tf_robust.hardening.target import Outcome
 from tf_robust.hardening.training import Trainers, Weights, greedy_soup, interpolate
 from tf_robust.hardening.trials import Member, Point, Trial, TrialStore, attainable, best_point, merit
 from tf_robust.training.loop import TrainingDiverged
+from tf_robust.utils import progress
 from tf_robust.utils.progress import duration
 
 RUNGS = (0.25, 0.25, 0.4)  # fractions of the budget; the rest is for the frontier
@@ -56,21 +57,23 @@ class Search:
                     f"Try: at least {math.ceil(MINIMUM_CANDIDATES * MINIMUM_STEPS / RUNGS[0])}steps"
                 )
             self.candidates = self.candidates[:most]
-        self.evaluate(self.trainers.start)  # builds its graph
-        begin = self.clock()
-        self.start = Point(self.evaluate(self.trainers.start))  # the initial model
-        self.seconds_of_evaluation = self.clock() - begin
         self.trials: list[Trial] = []  # finished ones, in their order
+        with self._reporting("evaluating the initial model on the validation images"):
+            self.evaluate(self.trainers.start)  # builds its graph
+            begin = self.clock()
+            self.start = Point(self.evaluate(self.trainers.start))  # the initial model
+        self.seconds_of_evaluation = self.clock() - begin
 
     def check_budget(self) -> None:
         """Trains for some steps, which changes the weights of the model; raises ValueError if there is no time for three candidates."""
         if self.budget.in_steps or self.store.finished():
             return
         begin = self.clock()
-        try:
-            per_step = self.trainers.seconds_per_step(self.candidates[1])
-        except (ValueError, TrainingDiverged):  # the model does not suit the method, or its training diverges
-            per_step = self.trainers.seconds_per_step(self.candidates[0])
+        with self._reporting("measuring the time of a training step"):
+            try:
+                per_step = self.trainers.seconds_per_step(self.candidates[1])
+            except (ValueError, TrainingDiverged):  # the model does not suit the method, or its training diverges
+                per_step = self.trainers.seconds_per_step(self.candidates[0])
         seconds = self.clock() - begin + MINIMUM_STEPS * per_step + len(QUICK_COEFFICIENTS) * self.seconds_of_evaluation
         needed = MINIMUM_CANDIDATES * seconds / RUNGS[0]
         if needed > 1.5 * self.budget.amount:
@@ -165,8 +168,9 @@ class Search:
             return stored
         begin, steps, diverged = self.clock(), 0, False
         try:
-            steps = self._steps(candidate, share)
-            weights = self.trainers.train(candidate, steps)
+            with self._reporting(f"training {candidate.name}"):
+                steps = self._steps(candidate, share)
+                weights = self.trainers.train(candidate, steps)
         except TrainingDiverged:
             weights, diverged = list(self.trainers.start), True
         except ValueError as error:
@@ -175,14 +179,28 @@ class Search:
             self.log(f"{candidate.name} is left out: {error}")
             return None
         members = (Member(candidate, steps, rung),)
-        points = tuple(Point(self.evaluate(interpolate(self.trainers.start, weights, c)), c, members) for c in QUICK_COEFFICIENTS)
+        with self._reporting(f"evaluating {candidate.name}"):
+            points = tuple(Point(self.evaluate(interpolate(self.trainers.start, weights, c)), c, members) for c in QUICK_COEFFICIENTS)
         trial = Trial(candidate, rung, steps, self.clock() - begin, points, diverged)
         self.store.write(trial, weights, self.clock())
-        minutes, seconds = divmod(int(self.clock()), 60)
-        self.log(f"{minutes:>4}:{seconds:02}  {candidate.name}: {self._describe(trial)}")
+        self.log(f"{self._time()}  {candidate.name}: {self._describe(trial)}")
         self.trials.append(trial)
         self.store.delete_weights_except(self.finalists())
         return trial
+
+    def _reporting(self, text):
+        """Context in which a line is logged every ten seconds: what runs, what is left, and the best so far."""
+
+        def line():
+            left = "" if self.budget.in_steps else f", {duration(max(0.0, self.budget.amount - self.clock()))} left"
+            best = f", best target so far {max(map(self.score, [one.points for one in self.trials])):.3f}" if self.trials else ""
+            return f"{self._time()}  {text}{left}{best}"
+
+        return progress.repeated(line, self.log)
+
+    def _time(self):
+        minutes, seconds = divmod(int(self.clock()), 60)
+        return f"{minutes:>4}:{seconds:02}"
 
     def _steps(self, candidate, share):
         """The number of steps that fit into a part of the budget; of a part in time at least half is for training."""
@@ -232,6 +250,10 @@ class Frontier:
 
         `reestimate` returns weights with moving averages estimated anew; None: the model has no batch normalization.
         """
+        with self.search._reporting("evaluating interpolations of the best models"):
+            self._build(reestimate)
+
+    def _build(self, reestimate):
         search = self.search
         best = [trial.points[-1] for trial in search.ranked(self.trials)[:SOUP]]
         soup = self._soup(best) if len(best) > 1 and self._in_time() else []

@@ -20,6 +20,7 @@ SEED = 23  # of corruptions and attacks on validation images
 PAIRS_PER_IMAGE = 3
 NOISE_SETS = ("uniform_noise", "nonuniform_noise")
 BATCH = 250
+BATCH_PIXELS = 1 << 21  # of a batch, at most: 41 images at 224 pixels, whose feature maps take little memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,9 +104,9 @@ def versions(
 
 def predict_logits(predict: Predict, images: np.ndarray) -> np.ndarray:
     """Returns the logits [N, classes] of a model. The last batch is filled up, so that a graph is traced for one shape."""
-    logits = []
-    for start in range(0, len(images), BATCH):
-        batch = images[start : start + BATCH]
-        full = np.concatenate([batch, np.zeros((BATCH - len(batch), *batch.shape[1:]), batch.dtype)])
+    logits, size = [], max(1, min(BATCH, len(images), BATCH_PIXELS // (images.shape[1] * images.shape[2])))
+    for start in range(0, len(images), size):
+        batch = images[start : start + size]
+        full = np.concatenate([batch, np.zeros((size - len(batch), *batch.shape[1:]), batch.dtype)])
         logits.append(np.asarray(predict(tf.constant(full)))[: len(batch)])
     return np.concatenate(logits)

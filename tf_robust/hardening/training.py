@@ -22,6 +22,7 @@ from tf_robust.layers.augmentations import RandomCorruption
 from tf_robust.training import divergence, loop
 
 CHUNK = 10  # steps between changes of the learning rate
+MEASURED_SECONDS = 3.0  # of steps by which their time is known
 MOMENTUM = 0.9
 MAX_BATCH_NORM_MOMENTUM = 0.95  # with the 0.999 of keras.applications, averages would hardly follow some hundred steps
 BATCHES = 30  # of images, from which batch normalization's moving averages are estimated anew
@@ -68,10 +69,18 @@ class Trainers:
         return self.model.get_weights()
 
     def seconds_per_step(self, candidate: Candidate) -> float:
-        """Returns the seconds of a step of a candidate's latest training, or of two chunks that are trained now."""
-        if _graph_of(candidate) not in self._seconds:
-            self.train(candidate, 2 * CHUNK)
-        return self._seconds[_graph_of(candidate)]
+        """Returns the seconds of a step of a candidate's latest training, or of some steps that are trained now."""
+        if (name := _graph_of(candidate)) not in self._seconds:
+            method, run_steps, _ = self._graph(candidate)
+            iterator, one = iter(self.batches(candidate.views, candidate.augmentations)), tf.constant(1)
+            with fine_tuning(self.model, candidate.layers), divergence.named(method):
+                run_steps(iterator, one)  # builds the graph
+                begin, done = time.monotonic(), 0
+                while done < CHUNK and (not done or time.monotonic() - begin < MEASURED_SECONDS):
+                    run_steps(iterator, one)
+                    done += 1
+            self._seconds[name] = (time.monotonic() - begin) / done
+        return self._seconds[name]
 
     def batches(self, views: Sequence[str], augmentations: Sequence[str] = ()) -> tf.data.Dataset:
         """Returns the infinite Dataset of `Batch`es with views and augmentations of these names."""

@@ -51,6 +51,11 @@ class Point:
         return f"mean of {' and '.join(names)}" if len(names) > 1 else names[0] if names else "initial model"
 
     @property
+    def is_control(self) -> bool:
+        """Whether plain fine-tuning alone made it."""
+        return bool(self.members) and all(member.candidate.control for member in self.members)
+
+    @property
     def name(self) -> str:
         """A name for tables and messages."""
         weights = f", interpolation coefficient {self.coefficient:g}" if 0 < self.coefficient < 1 else ""

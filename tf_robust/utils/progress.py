@@ -1,7 +1,9 @@
 """Progress of long work: a line that is rewritten on a terminal, few lines or none elsewhere; durations as text."""
 
+import contextlib
 import functools
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TextIO
@@ -63,6 +65,24 @@ def at_intervals(log: Callable[[str], object], seconds: float, always: tuple[str
             log(line)
 
     return log_line
+
+
+@contextlib.contextmanager
+def repeated(line: Callable[[], str], log: Callable[[str], object], seconds: float = 10.0) -> Iterator[None]:
+    """Context that calls `log` with a line every `seconds` until it ends."""
+    ended = threading.Event()
+
+    def repeat():
+        while not ended.wait(seconds):
+            log(line())
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def batches(dataset: tf.data.Dataset, name: str) -> Iterator:
