@@ -91,8 +91,8 @@ class Converted:
         """Writes `state_dict` as `torch.load(path, weights_only=True)` reads it, and returns the keys that stay as they were."""
         from tf_robust.conversion import torch_files
 
-        torch = import_extra("torch", "torch")
         arrays, unmatched = self.state_dict(entries)
+        torch = import_extra("torch", "torch")
         tensors = collections.OrderedDict((key, torch.from_numpy(np.array(value))) for key, value in arrays.items())
         with atomic_file(os.fspath(path), "wb") as file:
             torch.save(torch_files.with_versions(tensors, self.entries if entries is None else entries), file)
