@@ -417,7 +417,10 @@ def test_a_search_that_plain_fine_tuning_wins_says_so_first():
     assert [point.is_control for point in (start, best, other)] == [False, True, False]
     found = harden.control_wins(start, best, [best, other, harmful], 0.01)
     difference = np.mean(other.outcome.target) - np.mean(best.outcome.target)
-    assert found.startswith("Plain fine-tuning (rung 3, 32 steps) did best") and f"FCL (rung 3, 32 steps): {difference:+.3f} [" in found
+    assert (
+        found.startswith("Plain fine-tuning (rung 3, 32 steps) did best")
+        and f"{recipe.candidate.name} (rung 3, 32 steps): {difference:+.3f} [" in found
+    )
     assert harden.control_wins(start, best, [best, harmful], 0.01).endswith("no recipe keeps the clean accuracy.")
 
 
