@@ -6,6 +6,7 @@ integrations/test_launchers.py, those with a module of the user (extend.md) in t
 """
 
 import glob
+import importlib.util
 import os
 import re
 import shlex
@@ -20,11 +21,13 @@ from PIL import Image
 
 from tests.command_line import main
 from tests.conftest import ROOT
+from tests.conversion.files import write as write_onnx
 from tests.small_runs import without_charts  # noqa: F401
 from tf_robust import corruptions
 from tf_robust.cli import command_line
 from tf_robust.runs import run, suite
 
+HAS_TORCH = importlib.util.find_spec("torch") is not None
 DOCS = os.path.join(ROOT, "docs")
 PAGES = [
     page
@@ -60,9 +63,20 @@ def write_images(folder, splits, random):
                 Image.fromarray(random.randint(0, 256, (32, 32, 3)).astype(np.uint8)).save(folder / split / str(label) / f"{i}.png")
 
 
+def write_torchscript(path):
+    """Writes a network of ten classes; without PyTorch an empty file."""
+    if not HAS_TORCH:
+        path.write_bytes(b"")
+        return
+    import torch
+
+    layers = [torch.nn.Conv2d(3, 4, 3, 8), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(4, 10)]
+    torch.jit.trace(torch.nn.Sequential(*layers).eval(), torch.zeros(2, 3, 32, 32)).save(path)
+
+
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
-    """A folder with what the commands name: TFDS data sets in DIR, image files in photos/, a model in model.keras and new.keras."""
+    """A folder with what the commands name: TFDS data sets in DIR, image files in photos/, models in model.keras, new.keras, ..."""
     root = tmp_path_factory.mktemp("places")
     random = np.random.RandomState(0)
     for name, version, shape, count in (("mnist", "3.0.1", (28, 28, 1), 300), ("cifar10", "3.0.2", (32, 32, 3), 40)):
@@ -79,6 +93,8 @@ def places(tmp_path_factory):
     (root / "rain.csv").write_text("path,label\n" + "".join(f"night/{label}/0.png,{label}\n" for label in range(10)))
     keras.Sequential([keras.Input((32, 32, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]).save(root / "model.keras")
     shutil.copyfile(root / "model.keras", root / "new.keras")
+    write_onnx(root / "model.onnx")
+    write_torchscript(root / "net.pt")
     for folder in ("docs", "flags", "results"):
         os.symlink(os.path.join(ROOT, folder), root / folder)
     return root
@@ -108,7 +124,7 @@ def test_the_commands_of_a_page_run(page, places, tmp_path, monkeypatch):
 
     for words in command_lines(page):
         command, values = command_line.read_command(words)
-        if values.get("dry_run") or command.name == "harden":
+        if values.get("dry_run") or command.name == "harden" or "net.pt" in words and not HAS_TORCH:
             continue  # test_dry_run.py; test_hardening_run.py, with a trained model
         monkeypatch.setattr(suite, "table_of", whole if command.name == "report" else first_row_of)
         words = [re.sub(r">=[\d.]+", ">=0", word).replace("corruptions/mean15", "corruptions/fog") for word in words]  # bounds that are met

@@ -69,10 +69,10 @@ def test_corrupt_embedded_photographs(run):
 
 
 @pytest.mark.slow
-def test_harden_a_pytorch_model(tmp_path):
+def test_harden_a_pytorch_model(run, tmp_path):
     pytest.importorskip("torch")
     pytest.importorskip("onnxscript")
-    printed = run("harden_a_pytorch_model.py", tmp_path)
+    printed = run("harden_a_pytorch_model.py")
     lines = [re.search(rf"^{name} .* ([\d.]+)  PGD ([\d.]+)$", printed, re.MULTILINE) for name in ("initial", "hardened")]
     initial, robust = ([float(value) for value in line.groups()] for line in lines)
     assert robust[1] > initial[1] + 0.2 and robust[0] > 0.8 and os.path.getsize(tmp_path / "hardened.pt") > 10_000

@@ -188,7 +188,7 @@ def test_a_saved_model_stays_one_and_its_card_has_the_new_metrics(start, tmp_pat
     assert result.changed and not result.recipe
     path = str(tmp_path / "work" / "hardened")
     card = json.loads((tmp_path / "work" / "hardened" / "card.json").read_text())
-    assert card["label_set"] == "stripes" and card["rows"] == result.evaluations[1]["rows"] and "Chosen on" in card["hardened"]
+    assert card["label_set"] == "stripes" and card["rows"] == result.evaluations[1]["rows"] and card["hardened"] == result.notes[0]
     images = OPTIONS["test_data"][0].astype(np.float32)
     (name,) = tf.saved_model.load(path).signatures["serving_default"].structured_input_signature[1]
     served = tf.saved_model.load(path).signatures["serving_default"](**{name: images})
@@ -418,7 +418,7 @@ def test_a_search_that_plain_fine_tuning_wins_says_so_first():
     found = harden.control_wins(start, best, [best, other, harmful], 0.01)
     difference = np.mean(other.outcome.target) - np.mean(best.outcome.target)
     assert (
-        found.startswith("Plain fine-tuning (rung 3, 32 steps) did best")
+        found.startswith("Plain fine-tuning (rung 3, 32 steps), did best")
         and f"{recipe.candidate.name} (rung 3, 32 steps): {difference:+.3f} [" in found
     )
     assert harden.control_wins(start, best, [best, harmful], 0.01).endswith("no recipe keeps the clean accuracy.")

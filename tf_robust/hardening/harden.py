@@ -216,7 +216,7 @@ def summary(choice, config: HardenConfig, tried: bool = True) -> str:
 
 def control_wins(start: Point, control: Point, compared: Sequence[Point], max_clean_loss: float) -> str:
     """Returns a sentence on a search whose choice among the compared points is the control."""
-    text = f"Plain fine-tuning {control.name.removeprefix('plain fine-tuning ')} did best: "
+    text = f"{control.name[0].upper()}{control.name[1:]}, did best: "
     recipes = [one for one in compared if not one.is_control and one.members and one.clean - start.clean >= -max_clean_loss - ROUNDING]
     if not recipes:
         return f"{text}no recipe keeps the clean accuracy."
