@@ -1,4 +1,4 @@
-"""What a row of a table needs of a machine, for tests of benchmarks/hardware.py and benchmarks/scale.py."""
+"""Hardware that a row of a table needs, for tests of benchmarks/hardware.py and benchmarks/scale.py."""
 
 NEED = {
     "row": "a",

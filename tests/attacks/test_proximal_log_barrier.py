@@ -61,7 +61,7 @@ def test_smallest_distance_of_a_linear_model(norm):
     assert (ratio > 1 - 1e-4).all() and (ratio < 1.02).all(), ratio
 
 
-def test_fewest_values_of_a_linear_model():
+def test_smallest_number_of_changed_values_of_a_linear_model():
     model, distances = two_classes(0.6)
     expected = [greedy_count(image, distance) for image, distance in zip(IMAGES, distances)]
     attacked = ProximalLogBarrier(norm="l0", **SHORT)(model, IMAGES, np.zeros(N, int))

@@ -379,7 +379,7 @@ def convert(options: Options, _: Sequence[str]) -> None:
     path, output = model.path, options["output"] or f"{os.path.splitext(model.path)[0]}.keras"
     size = (options["image_size"], options["image_size"]) if options["image_size"] else None
     record = exporter.convert(model, output, with_data="data" in options.given, image_size=size)
-    print(f"Model: {output}, whose scores differ from those of {path} by at most {record.difference:.1g} of the largest")
+    print(f"Model: {output}, whose scores differ by at most {record.difference:.1g} of the largest from {path}")
 
 
 def corrupt(options: Options, _: Sequence[str]) -> None:

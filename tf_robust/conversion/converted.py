@@ -104,10 +104,13 @@ class Converted:
         Raises:
             ValueError: the model is an ONNX file.
         """
+        return self._module_with(self.state_dict()[0])
+
+    def _module_with(self, entries):
         from tf_robust.conversion import torch_files
 
         loaded = torch_files.load(self.source) if isinstance(self.source, str) else copy.deepcopy(self.source)
-        torch_files.assign(loaded, self.state_dict()[0])
+        torch_files.assign(loaded, entries)
         return loaded
 
     def difference_of(self, path: str | os.PathLike, images: np.ndarray) -> float | None:
@@ -124,7 +127,7 @@ class Converted:
         else:
             from tf_robust.conversion import torch_files
 
-            scores = torch_files.scores(self.module(), images)
+            scores = torch_files.scores(self._module_with(torch_files.read_entries(os.fspath(path))), images)
         return _relative_difference(self.model, images, scores)
 
 

@@ -192,7 +192,7 @@ def is_function(path: str | os.PathLike) -> bool:
 
 
 def check_convertible(path: str) -> None:
-    """Raises ValueError if a model was converted already, to a format without a TensorFlow graph and of which no Keras model is made."""
+    """Raises ValueError if a model was converted already, to a format without a TensorFlow graph that `conversion` does not read."""
     if (found := format_of(path)) and not found.graph and not found.converted:
         raise ValueError(
             "Expected a model that can be converted: the workdir of a run, a SavedModel, a Keras, ONNX or PyTorch file or zoo:NAME. "
