@@ -14,7 +14,7 @@ def _point(clean, target, name="", images=400, seed=0):
     """A point with these accuracies on the same random order of images."""
     order = np.random.default_rng(seed).permutation(images)
     values = [order < clean * images, (order < target * images).astype(np.float64)]
-    return Point(Outcome(*values), 0.5 if name else 0.0, (Member(NAMES[name], 10, 0),) if name else ())
+    return Point(Outcome(*values), 0.5 if name else 0.0, (Member(NAMES[name], (10,), 0),) if name else ())
 
 
 def test_the_best_target_within_the_allowed_loss_is_chosen():
@@ -33,7 +33,7 @@ def test_a_small_gain_is_not_outside_the_interval_and_needs_more_images():
     after[:12], before[:12] = 1.0, 0.0
     after[12:20], before[12:20] = 0.0, 1.0
     clean = np.ones(200, bool)
-    choice = choose(Point(Outcome(clean, before)), [Point(Outcome(clean, after), 1.0, (Member(NAMES["a"], 1, 0),))], 0.0)
+    choice = choose(Point(Outcome(clean, before)), [Point(Outcome(clean, after), 1.0, (Member(NAMES["a"], (1,), 0),))], 0.0)
     differences = after - before
     half = scipy.stats.t.ppf(0.975, 199) * differences.std(ddof=1) / np.sqrt(200)
     assert choice.target["low"] == pytest.approx(differences.mean() - half)
@@ -109,7 +109,7 @@ def test_models_that_are_compared_twice_count_once():
 
 
 def test_names():
-    members = (Member(NAMES["a"], 1200, 2), Member(NAMES["b"], 30, 0))
+    members = (Member(NAMES["a"], (1200,), 2), Member(NAMES["b"], (30,), 0))
     outcome = Outcome(np.ones(1, bool), np.ones(1))
     assert Point(outcome).name == "initial model"
     assert Point(outcome, 0.75, members[:1]).name == "a (rung 3, 1,200 steps), interpolation coefficient 0.75"

@@ -131,7 +131,6 @@ def test_a_rare_class_is_left_out(images):
 
 
 def test_the_number_of_images_and_of_passes_is_limited(images, monkeypatch):
-    monkeypatch.setattr(diagnosis, "MAX_IMAGES", 30)
     monkeypatch.setattr(diagnosis, "ATTACKED_IMAGES", 6)
     monkeypatch.setattr(target, "BATCH", 30)
     passes = []
@@ -141,7 +140,7 @@ def test_the_number_of_images_and_of_passes_is_limited(images, monkeypatch):
             passes.append(len(batch))
         return predict(batch)
 
-    found = diagnose(counted, validation_of(*images), NAMES)
+    found = diagnose(counted, validation_of(*images), NAMES, max_images=30)
     assert found.count == 30 and {row.name: row.count for row in found.classes} == {"cat": 15, "dog": 10}  # 5 owls: too few
     assert found.rows[-1].count == 6 and sum(passes) <= (12 + 1) * 30 + 2 * 6
 

@@ -197,7 +197,7 @@ def test_a_saved_model_stays_one_and_its_card_has_the_new_metrics(start, tmp_pat
 
 
 def test_nothing_helps_leaves_the_model_as_it_was(start, tmp_path, monkeypatch):
-    monkeypatch.setattr("tf_robust.hardening.training.Trainers.train", lambda self, candidate, steps: list(self.start))
+    monkeypatch.setattr("tf_robust.hardening.training.Trainers.train", lambda self, *_: training.State(self.start, [], 0))
     result = tfr.harden(start, folder=str(tmp_path / "work"), **FEW_STEPS)
     assert not result.changed and len(result.evaluations) == 1 and not os.path.exists(tmp_path / "work" / "hardened.keras")
     assert "The model is unchanged" in result.notes[0] and not result.recipe
@@ -255,7 +255,13 @@ def test_the_command_line(start, tmp_path, capsys):
         code = ended.code
     printed = capsys.readouterr().out
     assert code == (0 if "Model:  " in printed else 1)
-    for text in ("training, 180 validation and 180 test images", "Breaks it most", "Budget of the search: 240steps", "Rung 3", "Report: "):
+    for text in (
+        "training, 180 validation and 180 test images",
+        "Breaks it most",
+        "Plan: a search of 240 training steps",
+        "Rung 3",
+        "Report: ",
+    ):
         assert text in printed, text
     assert {"harden.html", "harden.json", "figures", "final_evaluation", "trials"} <= set(os.listdir(tmp_path / "work"))
     assert ("minus the control's: " in printed) <= ("Model:  " in printed)
@@ -409,7 +415,7 @@ def test_summary_says_when_little_is_gained_and_how_many_images_would_decide():
 
 def test_a_search_that_plain_fine_tuning_wins_says_so_first():
     random = np.random.default_rng(0)
-    control, recipe = (Member(candidate, 32, 2) for candidate in candidates.candidates("noise")[:2])
+    control, recipe = (Member(candidate, (32,), 2) for candidate in candidates.candidates("noise")[:2])
     start, best, other, harmful = (
         Point(Outcome(np.arange(200) < clean, (random.random(200) < target).astype(float)), 1.0, members)
         for clean, target, members in ((190, 0.4, ()), (189, 0.8, (control,)), (189, 0.7, (recipe,)), (100, 1.0, (recipe,)))

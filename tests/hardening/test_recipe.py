@@ -40,7 +40,7 @@ def few_batches(monkeypatch):
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("name", sweep(RECIPES, quick=("NoisyMix", "extra corruptions", "FCL", "adversarial training")))
 def test_the_lines_of_every_recipe_run(start, tmp_path, monkeypatch, name):
-    point = Point(OUTCOME, 0.75, (Member(RECIPES[name], 2, 0),))
+    point = Point(OUTCOME, 0.75, (Member(RECIPES[name], (2,), 0),))
     lines = lines_of(point, start, batch_size=16, seed=0, options={"input_range": (0.0, 255.0), "from_logits": False})
     assert all(len(line) <= 140 for line in lines.splitlines())
     names, model = _run(lines, tmp_path, monkeypatch)
@@ -63,7 +63,7 @@ def test_soups_frozen_layers_augmentations_and_reestimation(start, tmp_path, mon
     plain = Candidate("plain", "cross_entropy")
     members = [one for one in variations(plain, has_batch_norm=True, has_layers=True) if one.layers != "all" or one.augmentations]
     assert len(members) == 3
-    point = Point(OUTCOME, 1.0, tuple(Member(member, 2, 1) for member in members), reestimated=True)
+    point = Point(OUTCOME, 1.0, tuple(Member(member, (1, 1), 1) for member in members), reestimated=True)
     lines = lines_of(point, start, batch_size=16, seed=0, options={"input_range": (0.0, 255.0), "from_logits": False})
     names, model = _run(lines, tmp_path, monkeypatch)
     kernel = np.mean([end[0] for end in names["ends"]], axis=0)

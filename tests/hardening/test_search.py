@@ -11,7 +11,7 @@ from tf_robust.hardening.candidates import Candidate, candidates, variations
 from tf_robust.hardening.config import TARGETS, parse_budget
 from tf_robust.hardening.search import COEFFICIENTS, RUNGS, Frontier, Search
 from tf_robust.hardening.target import Outcome
-from tf_robust.hardening.training import interpolate
+from tf_robust.hardening.training import State, interpolate
 from tf_robust.hardening.trials import Trial, TrialStore, choose
 from tf_robust.methods import METHODS
 from tf_robust.training.loop import TrainingDiverged
@@ -47,7 +47,7 @@ class Trainers:
             self.clock.seconds += 10.0 * self.slow
         return 0.1 * self.slow
 
-    def train(self, candidate, steps):
+    def train(self, candidate, steps, state=None):
         if self.interrupted_at == len(self.calls):
             raise KeyboardInterrupt
         self.seconds_per_step(candidate)
@@ -55,11 +55,12 @@ class Trainers:
         self.clock.seconds += 0.1 * steps * self.slow
         if candidate.recipe == self.diverges:
             raise TrainingDiverged
+        total = steps + (state.steps if state else 0)
         if candidate.learning_rate > self.harmful_rate:
-            return [np.array([0.0, 0.3])]
+            return State([np.array([0.0, 0.3])], [np.array(total)], total)
         better = 1.3 if candidate.variation == "crop and flip" else 1.0
-        reached = steps / (steps + 50)
-        return [better * reached * np.array([GAINS.get(candidate.recipe, 0.01), 0.02])]
+        reached = total / (total + 50)
+        return State([better * reached * np.array([GAINS.get(candidate.recipe, 0.01), 0.02])], [np.array(total)], total)
 
 
 def _search(tmp_path, budget, trainers=None, **options):
@@ -99,7 +100,12 @@ def test_trials_of_one_candidate_keep_their_own_weights(tmp_path, monkeypatch):
     """With a small budget a candidate has as many steps in a later rung; training in parallel may still end at other weights."""
     trainers = Trainers(Clock())
     train = trainers.train
-    trainers.train = lambda candidate, steps: [train(candidate, steps)[0] + 1e-3 * len(trainers.calls)]
+
+    def train_otherwise(candidate, steps, state):
+        trained = train(candidate, steps, state)
+        return dataclasses.replace(trained, weights=[trained.weights[0] + 1e-3 * len(trainers.calls)])
+
+    trainers.train = train_otherwise
     monkeypatch.setattr(Search, "_steps", lambda search, candidate, share: 20)
     search = _search(tmp_path, "1000steps", trainers)
     search.run()
@@ -205,10 +211,10 @@ def test_arguments_without_a_trial_are_replaced(tmp_path):
 def test_an_unsuitable_variation_is_left_out(tmp_path, monkeypatch):
     search, train = _search(tmp_path, "2000steps"), Trainers.train
 
-    def trained(self, candidate, steps):
+    def trained(self, candidate, steps, state):
         if candidate.variation:
             raise ValueError("Expected trainable weights")
-        return train(self, candidate, steps)
+        return train(self, candidate, steps, state)
 
     monkeypatch.setattr(Trainers, "train", trained)
     search.run()
@@ -241,13 +247,30 @@ def test_a_candidate_that_diverges_does_not_stop_the_search(tmp_path):
     assert choice.point.members[0][0].recipe == "NoisyMix"
 
 
-@pytest.mark.parametrize("budget", ("20s", "100steps"))
-def test_a_budget_that_is_too_small(tmp_path, budget):
-    trainers = Trainers(Clock(), slow=3.0)
-    with pytest.raises(ValueError, match=r"Expected a budget (in which|for at least) 3 candidates"):
-        _search(tmp_path, budget, trainers).check_budget()
-    assert not trainers.calls  # before the search, and nothing is left of it
-    assert not (tmp_path / "trials").exists()
+@pytest.mark.parametrize("budget, recipes", (("2m", 2), ("60s", 1), ("200steps", 3), ("45steps", 1)))
+def test_a_budget_too_short_for_three_rungs_has_one_with_the_cheapest_recipes(tmp_path, budget, recipes):
+    search = _search(tmp_path, budget, shortest=15.0 if "s" not in budget[-5:] or budget == "60s" else 20)
+    search.run()
+    assert [trial.rung for trial in search.trials] == [0] * (recipes + 1) and search.trials[0].candidate.control
+    every = candidates("corruptions")[1:]
+    assert {trial.candidate.cost for trial in search.trials[1:]} == {*sorted(one.cost for one in every)[:recipes]}
+    amount = search.budget.amount
+    used = sum(trial.steps for trial in search.trials) if search.budget.in_steps else search.clock.seconds
+    assert 0.6 * amount < used <= amount
+
+
+def test_a_candidate_goes_on_in_later_rungs_so_that_all_of_a_rung_are_trained_for_as_long(tmp_path):
+    search = _search(tmp_path, "3000steps")
+    search.run()
+    first, second, third = ([trial for trial in search.trials if trial.rung == rung] for rung in range(3))
+    assert {len(trial.parts) for trial in first} == {1}
+    again = {trial.candidate.name: trial for trial in first}
+    assert [trial.parts[0] for trial in second[:2]] == [again[trial.candidate.name].steps for trial in second[:2]]
+    assert max(trial.steps for trial in second) - min(trial.steps for trial in second) <= 1
+    before = {trial.candidate.name: trial.parts for trial in (*first, *second)}
+    assert [trial.parts[:-1] for trial in third] == [before[trial.candidate.name] for trial in third]  # the control's of the first rung
+    assert max(trial.steps for trial in third) - min(trial.steps for trial in third) <= 1
+    assert sum(trial.parts[-1] for trial in search.trials) == sum(steps for _, steps in search.trainers.calls) <= 2700
 
 
 @pytest.mark.parametrize(
@@ -315,7 +338,9 @@ def test_a_gain_that_costs_too_much_clean_accuracy_counts_as_far_as_it_is_allowe
 
 def test_the_store_keeps_weights_of_bfloat16(tmp_path):
     store, weights = TrialStore(str(tmp_path), {}), [np.array([0.75, -3.0], tf.bfloat16.as_numpy_dtype), np.array([2], np.int64)]
-    trial = Trial(candidates("corruptions")[0], 0, 10, 1.0, (), False)
-    store.write(trial, weights, 1.0)
+    trial = Trial(candidates("corruptions")[0], 0, (4, 6), 1.0, (), False)
+    store.write(trial, State(weights, [np.array(7)], 10), 1.0)
+    state = store.state(trial)
+    assert [one.tolist() for one in state.others] == [7] and state.steps == 10
     half, integers = interpolate([np.zeros_like(weights[0]), weights[1]], store.weights(trial), 0.5)
     assert half.dtype == weights[0].dtype and half.tolist() == [0.375, -1.5] and integers.tolist() == [2]

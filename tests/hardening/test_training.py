@@ -52,7 +52,7 @@ def test_dropout_of_a_training_is_that_of_the_first(source):
     model = _model()
     model = keras.Model(model.inputs, keras.layers.Dropout(0.5, seed=1)(model.outputs[0]))
     trainers, candidate = _trainers(source, model), Candidate("plain", "cross_entropy", learning_rate=0.05)
-    first, second = (trainers.train(candidate, 12) for _ in range(2))
+    first, second = (trainers.train(candidate, 12).weights for _ in range(2))
     for one, other in zip(first, second):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
 
@@ -61,7 +61,7 @@ def test_the_loss_scale_of_float16_is_not_reset_to_0(source):
     keras.mixed_precision.set_global_policy("mixed_float16")
     try:
         trainers, candidate = _trainers(source), Candidate("plain", "cross_entropy", learning_rate=0.05)
-        first, second = (trainers.train(candidate, 3) for _ in range(2))
+        first, second = (trainers.train(candidate, 3).weights for _ in range(2))
     finally:
         keras.mixed_precision.set_global_policy("float32")
     before = _model().get_weights()
@@ -78,7 +78,7 @@ def test_a_candidate_whose_attack_meets_logits_that_are_not_finite_has_diverged(
 
 
 def test_plain_fine_tuning_is_sgd_with_a_cosine_in_chunks(source):
-    trained = _trainers(source).train(Candidate("plain", "cross_entropy", learning_rate=0.05), 25)
+    trained = _trainers(source).train(Candidate("plain", "cross_entropy", learning_rate=0.05), 25).weights
     model = _model()
     velocities = [np.zeros(v.shape) for v in model.trainable_variables]
     for step, batch in zip(range(25), training_batches(source, BATCH, seed=3)):
@@ -101,14 +101,31 @@ def test_a_training_depends_on_candidate_and_steps_alone(source, method, views):
     trainers = _trainers(source)
     settings = {"mixing": False, "noise": "none"} if method == "noisymix" else {}
     candidate = Candidate("one", method, settings, views)
-    first = trainers.train(candidate, 12)
+    first = trainers.train(candidate, 12).weights
     trainers.train(Candidate("other", "cross_entropy", learning_rate=0.5), 7)
     trainers.seconds_per_step(candidate)
-    for again, once, start in zip(trainers.train(candidate, 12), first, trainers.start):
+    for again, once, start in zip(trainers.train(candidate, 12).weights, first, trainers.start):
         np.testing.assert_array_equal(again, once)
         assert not np.array_equal(once, start) or not start.size
-    slower = trainers.train(Candidate("one", method, settings, views, learning_rate=0.001), 12)
+    slower = trainers.train(Candidate("one", method, settings, views, learning_rate=0.001), 12).weights
     assert not np.array_equal(slower[0], first[0])
+
+
+def test_a_training_goes_on_with_weights_velocities_dropout_and_data_where_it_ended(source, monkeypatch):
+    """With a constant learning rate 7 + 6 steps are 13 steps, also after the state went through a file, by trainers made anew."""
+    monkeypatch.setattr("tf_robust.hardening.training.np.cos", lambda _: 1.0)
+    candidate = Candidate("one", "noisymix", {"mixing": False, "noise": "none"}, ("clean", "clean", "patch_gaussian"))
+
+    def trainers():
+        model = _model()
+        return _trainers(source, keras.Model(model.inputs, keras.layers.Dropout(0.5, seed=1)(model.outputs[0])))
+
+    complete, state = trainers().train(candidate, 13), trainers().train(candidate, 7)
+    again = trainers().train(candidate, 6, state)
+    assert again.steps == 13 and len(again.others) == len(complete.others) > 4
+    for one, other in zip([*again.weights, *again.others], [*complete.weights, *complete.others]):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+    assert not np.array_equal(state.weights[0], complete.weights[0])
 
 
 @pytest.mark.parametrize(
@@ -119,7 +136,7 @@ def test_a_training_depends_on_candidate_and_steps_alone(source, method, views):
 def test_layers_that_are_not_trained_stay_as_they_are(source, layers, frozen):
     model = _model()
     trainers = _trainers(source, model)
-    model.set_weights(trainers.train(Candidate("one", "cross_entropy", layers=layers), 12))
+    model.set_weights(trainers.train(Candidate("one", "cross_entropy", layers=layers), 12).weights)
     start = _model()
     for one, other in zip(_flat(model), _flat(start)):
         if one.weights:
@@ -137,7 +154,7 @@ def test_moving_averages_follow_with_a_momentum_of_at_most_095(source, momentum)
     expected = norm.moving_mean.numpy()
     for batch in training_batches(source, BATCH, seed=3).take(12):
         expected = used * expected + (1 - used) * first(batch.views[0]).numpy().mean(axis=(0, 1, 2))
-    model.set_weights(_trainers(source, model).train(Candidate("one", "cross_entropy", learning_rate=0.0), 12))
+    model.set_weights(_trainers(source, model).train(Candidate("one", "cross_entropy", learning_rate=0.0), 12).weights)
     np.testing.assert_allclose(norm.moving_mean, expected, rtol=1e-4, atol=1e-6)
     assert norm.momentum == momentum
 

@@ -12,7 +12,7 @@ from tf_robust.data.sources import Shift
 from tf_robust.data.subsets import SUBSET_SEED, JoinedSource, split_train_val_test, stratified_parts, stratified_subset, without_validation
 from tf_robust.evaluation.evaluation_data import EvaluationData, fraction_not_trained_on
 from tf_robust.hardening.config import HardenConfig
-from tf_robust.hardening.target import LabeledImages, ValidationSet
+from tf_robust.hardening.target import LabeledImages, ValidationSet, compact
 from tf_robust.saved_models.loading import Classifier
 from tf_robust.utils.progress import print_note
 
@@ -79,21 +79,32 @@ def parts_of(
     return Parts(**parts, note=_SEEN if no_splits else "", split=no_splits and len(own) < 2, shift=shift)
 
 
-def validation_set(parts: Parts, config: HardenConfig, given: EvaluationData) -> ValidationSet:
-    """Returns the images on which models are compared: at most 1,000 validation images, stratified, or as many of the new conditions.
+def validation_set(
+    parts: Parts, config: HardenConfig, given: EvaluationData, images: int = MAX_VALIDATION_IMAGES, clean: int = MAX_CLEAN_IMAGES
+) -> ValidationSet:
+    """Returns the images on which models are compared: at most `images` for the target, stratified, of validation or the new conditions.
 
-    The accuracy on unchanged images is computed on at most 5,000.
+    The accuracy on unchanged images is computed on at most `clean`.
     """
-    images, labels = evaluation.stratified_images(parts.validation, MAX_VALIDATION_IMAGES)
+    unchanged, labels = evaluation.stratified_images(parts.validation, images)
     mask, shift = parts.validation.class_mask, None
-    clean = LabeledImages(*evaluation.stratified_images(parts.validation, MAX_CLEAN_IMAGES), mask)
+    more, labels_of_more = evaluation.stratified_images(parts.validation, clean)
     if parts.shift:
         target = parts.shift.validation
-        shifted, classes = evaluation.stratified_images(target.source, MAX_VALIDATION_IMAGES)
-        shift = LabeledImages(shifted, np.take(target.columns, classes), target.class_mask)
+        shifted, classes = evaluation.stratified_images(target.source, images)
+        shift = LabeledImages(compact(shifted), np.take(target.columns, classes), target.class_mask)
     noise = evaluation.noise_probabilities(parts.train, given.eval_config) if config.target == "noise" else None
     attack = attacks.ProjectedGradientDescent(norm=config.attack_norm, radius=config.attack_radius, steps=ATTACK_STEPS)
-    return ValidationSet(images, labels, config.target, clean=clean, probabilities=noise, attack=attack, class_mask=mask, shift=shift)
+    return ValidationSet(
+        unchanged,
+        labels,
+        config.target,
+        clean=LabeledImages(compact(more), labels_of_more, mask),
+        probabilities=noise,
+        attack=attack,
+        class_mask=mask,
+        shift=shift,
+    )
 
 
 def fraction_held_out(

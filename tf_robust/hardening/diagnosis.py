@@ -107,13 +107,18 @@ class Diagnosis:
 
 
 def diagnose(
-    predict: Predict, validation: ValidationSet, class_names: Sequence[str], norm: str = "linf", radius: float = 1 / 255
+    predict: Predict,
+    validation: ValidationSet,
+    class_names: Sequence[str],
+    norm: str = "linf",
+    radius: float = 1 / 255,
+    max_images: int = MAX_IMAGES,
 ) -> Diagnosis:
-    """Returns the diagnosis of a model, float32 [N, H, W, C] in [0, 1] -> logits [N, classes], on at most 500 images; deterministic.
+    """Returns the diagnosis of a model, float32 [N, H, W, C] in [0, 1] -> logits [N, classes], on at most `max_images`; deterministic.
 
     The attack has this `norm` and `radius`, on the [0, 1] pixel scale.
     """
-    order = stratified_order(validation.labels)[:MAX_IMAGES]
+    order = stratified_order(validation.labels)[:max_images]
     attacked, order = np.sort(order[:ATTACKED_IMAGES]), np.sort(order)
     images, labels, mask = validation.images[order], validation.labels[order], validation.class_mask
     masked = scoring.masked(predict, mask)

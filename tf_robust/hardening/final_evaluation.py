@@ -3,17 +3,15 @@
 import dataclasses
 import math
 import os
-import time
 from collections.abc import Callable, Mapping
 
 from tf_robust import evaluation
-from tf_robust.attacks.attack import Predict
 from tf_robust.configs.evaluation import parse_threat
-from tf_robust.data.source import Source
 from tf_robust.evaluation import model_evaluation
 from tf_robust.evaluation.evaluation_data import EvaluationData
 from tf_robust.hardening.config import HardenConfig, evaluation_of
 from tf_robust.hardening.data import Parts
+from tf_robust.hardening.plan import FINAL_IMAGES
 from tf_robust.hardening.result import HARDENED, START
 from tf_robust.hardening.trainable import TrainableModel
 from tf_robust.hardening.training import Weights
@@ -23,15 +21,14 @@ from tf_robust.saved_models import loading
 from tf_robust.utils.files import write_json
 from tf_robust.utils.progress import at_intervals
 
-FINAL_IMAGES = 2000  # of the test images, unless --subset says otherwise
 ATTACKED_IMAGES = 200  # unless --attack_subset says otherwise
 FOLDER = "final_evaluation"  # has a folder for each model
 _CAPTION = "images that only the {} model classifies correctly; under each the true class and the prediction of the other model."
 _CAPTIONS = {START: f"Fixed: {_CAPTION.format(HARDENED)}", HARDENED: f"Newly wrong: {_CAPTION.format(START)}"}
 
 
-def final_data(parts: Parts, given: EvaluationData, config: HardenConfig) -> EvaluationData:
-    """Returns the data and the configuration of the final evaluation: at most 2,000 test images, or `subset`, and the target.
+def final_data(parts: Parts, given: EvaluationData, config: HardenConfig, images: int = FINAL_IMAGES) -> EvaluationData:
+    """Returns the data and the configuration of the final evaluation: at most `images` test images, or `subset`, and the target.
 
     The images of new conditions are a shifted data set.
     """
@@ -39,7 +36,7 @@ def final_data(parts: Parts, given: EvaluationData, config: HardenConfig) -> Eva
     if shift:
         eval_config = dataclasses.replace(eval_config, shifts=tuple(dict.fromkeys((*eval_config.shifts, shift.data))))
         shifts[shift.data] = shift.test
-    subset = eval_config.subset or FINAL_IMAGES
+    subset = eval_config.subset or images
     eval_config = dataclasses.replace(eval_config, subset=subset if subset < len(parts.test) else 0)  # a shift may have more images
     unmapped = dataclasses.replace(given.config, label_map="")  # labels are mapped
     given = dataclasses.replace(given, config=unmapped, eval_config=eval_config, shift_images=shifts)
@@ -64,18 +61,6 @@ def _with_target(eval_config, config):
 
 def _count(final):
     return final.eval_config.subset or len(final.images)
-
-
-def estimate_seconds(predict: Predict, validation: Source, final: EvaluationData) -> float:
-    """Returns the estimated time of both evaluations, from the time of a batch of corrupted validation images; without attacks."""
-    eval_config = dataclasses.replace(final.eval_config, corrupted_dir="")
-    sets = evaluation.evaluation_sets(validation, validation, eval_config, final.config.data_dir or None)
-    corrupted = [one for one in sets if evaluation.parse_metric(one.name).family in evaluation.CORRUPTION_FAMILIES] or sets[:1]
-    begin, count = time.monotonic(), 0
-    for images, labels in corrupted[len(corrupted) // 2].batches().take(2):
-        predict(images)
-        count += len(labels)
-    return 2 * len(sets) * _count(final) * (time.monotonic() - begin) / count
 
 
 def evaluate(

@@ -16,7 +16,7 @@ from tf_robust.data.source import Source
 from tf_robust.evaluation.evaluation_data import EvaluationData, check_unchanged
 from tf_robust.evaluation.model_evaluation import check_model_suits, note_classes, with_checked_inputs, with_known_outputs
 from tf_robust.evaluation.scoring import first_images
-from tf_robust.hardening import candidates, final_evaluation, training
+from tf_robust.hardening import candidates, final_evaluation, plan, training
 from tf_robust.hardening.config import HardenConfig, parse_budget
 from tf_robust.hardening.data import fraction_held_out, parts_of, validation_set
 from tf_robust.hardening.diagnosis import diagnose
@@ -56,7 +56,7 @@ def harden(
 
     The weights of `classifier` change. `given` describes the data and the final evaluation; `validation` and `test` are images in memory to
     choose on, and for the final evaluation; `temporary` is the folder, if it is to be deleted with the result; `log` is called with lines
-    of progress. Raises ValueError if the model cannot be trained, does not suit the images or is near chance, or the budget is too small.
+    of progress. Raises ValueError if the model cannot be trained, does not suit the images or is near chance, or the budget is too short.
     """
     with held(folder):
         begin = time.monotonic()
@@ -79,27 +79,32 @@ def harden(
         check_gradients(model.classifier, parts.train.image_shape)
         if isinstance(model.model, tf.keras.Model):
             compiled_as_given(model.model, classifier.path, classifier.interface.trust)
-        with repeated(lambda: "  changing validation images by the target", log):
-            images = validation_set(parts, config, given)
         predict = tf.function(lambda batch: model.classifier(batch), reduce_retracing=True)
         store = TrialStore(os.path.join(folder, "trials"), _arguments(config, given, parts, model))
-        begin -= store.seconds  # of interrupted processes
+        batch_size, final = _batch_size(parts.train), final_evaluation.final_data(parts, given, config)
         if finished := store.finished():
             log(f"Resumed: {len(finished)} finished trials are read from {store.folder}.")
-        search = _search(model, parts, lambda: images.evaluate(predict), config, given.seed, store, lambda: time.monotonic() - begin, log)
+            planned = plan.Plan(**store.plan)
+            begin -= store.seconds  # of interrupted processes
+        else:
+            with repeated(lambda: "  measuring the time of a batch", log):
+                subset = given.eval_config.subset
+                planned = plan.make(predict, parts, final, config, subset=subset, batch_size=batch_size, begin=begin)
+            log(planned.summary(config))
+        final = final_evaluation.final_data(parts, given, config, planned.final)
+        with repeated(lambda: "  changing validation images by the target", log):
+            images = validation_set(parts, config, given, planned.images, planned.clean)
+        store.plan = dataclasses.asdict(planned)
+        trainers = _trainers(model, parts.train, batch_size, given.seed)
+        search = _search(model, trainers, lambda: images.evaluate(predict), config, planned, store, lambda: time.monotonic() - begin, log)
         start = search.start
         _check_start(start, images.clean.labels, model.classifier.path)  # type: ignore[union-attr]
-        search.check_budget()
-        model.network.set_weights(search.trainers.start)
         with repeated(lambda: "  diagnosing the initial model", log):
-            diagnosis = diagnose(predict, images, parts.train.class_names, config.attack_norm, config.attack_radius)
-        final = final_evaluation.final_data(parts, given, config)
-        seconds = final_evaluation.estimate_seconds(predict, parts.validation, final)
+            diagnosis = diagnose(predict, images, parts.train.class_names, config.attack_norm, config.attack_radius, planned.diagnosis)
         log("\n".join(diagnosis.lines()))
         log(
             f"Initial model: clean {start.clean:.3f} on {len(start.outcome.clean):,} validation images, "
-            f"target ({config.target}) {start.target:.3f} on {len(start.outcome.target):,} validation images.\n"
-            f"Budget of the search: {config.budget}. The final evaluation that follows takes about {duration(seconds)}."
+            f"target ({config.target}) {start.target:.3f} on {len(start.outcome.target):,} validation images."
         )
         frontier, interrupted = _run(search, model)
         tried = [point for trial in search.trials for point in trial.points]
@@ -113,7 +118,7 @@ def harden(
         notes = [summary(choice, config, bool(search.trials)), *_control_note(search, choice, compared)]
         if choice and choice.helps and choice.point.is_control:
             notes.insert(0, control_wins(start, choice.point, compared, config.max_clean_loss))
-        notes += [*filter(None, [parts.note]), f"The search took {duration(search.clock())}."]
+        notes += [*filter(None, [parts.note]), f"The search ended after {duration(search.clock())}."]
         log("\n".join(notes))
         hardened = Hardened(
             model,
@@ -154,24 +159,36 @@ def harden(
         return hardened
 
 
-def _search(model, parts, evaluate, config, seed, store, clock, log):
+def _batch_size(train):
+    height, width, _ = train.image_shape
+    return min(BATCH_SIZE, max(MIN_BATCH_SIZE, BATCH_PIXELS // (height * width)))
+
+
+def _trainers(model, train, batch_size, seed):
+    stages = () if models.is_network(model.network) else models.stage_layers(model.network)
+    options = {"batch_size": min(batch_size, len(train)), "seed": seed, "options": model.options, "stages": stages}
+    return training.Trainers(model.network, train, **options)
+
+
+def _search(model, trainers, evaluate, config, planned, store, clock, log):
     """The search, which has evaluated the initial model."""
 
     def evaluate_weights(weights):
         model.network.set_weights(weights)
         return evaluate()
 
-    stages = () if models.is_network(model.network) else models.stage_layers(model.network)
-    height, width, _ = parts.train.image_shape
-    largest = min(BATCH_SIZE, max(MIN_BATCH_SIZE, BATCH_PIXELS // (height * width)))
-    batch_size, values = min(largest, len(parts.train)), math.prod(parts.train.image_shape)
+    budget, train = parse_budget(config.budget), trainers.source
+    if not budget.in_steps:
+        budget = budget._replace(amount=budget.amount - planned.final_seconds)
+    values, rate = math.prod(train.image_shape), _batch_size(train) / BATCH_SIZE
     recipes = candidates.candidates(config.target, config.attack_norm, config.attack_radius, values=values, skip=model.skip)
-    recipes = [dataclasses.replace(one, learning_rate=one.learning_rate * largest / BATCH_SIZE) for one in recipes]
     return Search(
-        training.Trainers(model.network, parts.train, batch_size=batch_size, seed=seed, options=model.options, stages=stages),
+        trainers,
         evaluate_weights,
-        recipes,
-        budget=parse_budget(config.budget),
+        [dataclasses.replace(one, learning_rate=one.learning_rate * rate) for one in recipes],
+        budget=budget,
+        begin=planned.begin,
+        shortest=planned.shortest,
         max_clean_loss=config.max_clean_loss,
         store=store,
         clock=clock,
@@ -226,7 +243,7 @@ def control_wins(start: Point, control: Point, compared: Sequence[Point], max_cl
 
 def _control_note(search, choice, compared):
     """A sentence on plain fine-tuning for as long as the finalists; none if it was not reached, or is the choice."""
-    controls = [trial for trial in search.trials if trial.candidate.control and trial.rung == 2]
+    controls = [trial for trial in search.trials if trial.candidate.control and trial.rung == len(search.rungs) - 1]
     if not controls or choice and any(member.candidate.control for member in choice.point.members):
         return []
     control, start = controls[-1], search.start.outcome

@@ -46,9 +46,9 @@ flip = keras.Sequential([keras.layers.RandomTranslation(0.1, 0.1, fill_mode="con
 {% if extra_corruptions %}
 extra_corruptions = tfr.layers.RandomCorruption({{ extra_corruptions }}).augment
 {% endif %}
-{% for candidate, steps, method, settings in members %}
+{% for candidate, parts, method, settings in members %}
 
-# {{ candidate.name }}, {{ "{:,}".format(steps) }} steps
+# {{ candidate.name }}, {{ "{:,}".format(sum(parts)) }} steps
 model.set_weights(start)
 method = tfr.methods.{{ method }}(
     model,
@@ -56,10 +56,11 @@ method = tfr.methods.{{ method }}(
     {{ name }}={{ value }},
 {% endfor %}
 )
-rate = keras.optimizers.schedules.CosineDecay({{ "{:g}".format(candidate.learning_rate) }}, {{ steps }})
 with fine_tuning(model, {{ repr(candidate.layers) }}):
-    method.compile(optimizer=keras.optimizers.SGD(rate, momentum={{ momentum }}))
-    method.fit(dataset{{ flipped if candidate.augmentations else "" }}, steps_per_epoch={{ steps }})
+    for steps in {{ repr(parts) }}:
+        rate = keras.optimizers.schedules.CosineDecay({{ "{:g}".format(candidate.learning_rate) }}, steps)
+        method.compile(optimizer=keras.optimizers.SGD(rate, momentum={{ momentum }}))
+        method.fit(dataset{{ flipped if candidate.augmentations else "" }}, steps_per_epoch=steps)
 ends.append(model.get_weights())
 {% endfor %}
 {% if members %}
@@ -203,7 +204,7 @@ class Hardened:
             "seconds": round(self.seconds, 1),
             "chosen": point.name if point else None,
             "coefficient": point.coefficient if point else None,
-            "recipe": [{**dataclasses.asdict(candidate), "strengths": {}, "steps": steps} for candidate, steps, _ in members],
+            "recipe": [{**dataclasses.asdict(one.candidate), "strengths": {}, "steps": list(one.parts)} for one in members],
             "validation": {"clean": dict(choice.clean), "target": dict(choice.target), "helps": choice.helps} if choice else None,
             "diagnosis": dataclasses.asdict(self.diagnosis),
             "trials": [
@@ -253,8 +254,8 @@ class Hardened:
         return Section(
             "Candidates",
             frame_of("candidate", cells, ["rung", "steps", "seconds", "clean", "target", "coefficient"]),
-            "Accuracies on validation images, of the interpolation that attains more within the allowed clean loss. Every trial starts "
-            "from the model's own weights.",
+            "Accuracies on validation images, of the interpolation that attains more within the allowed clean loss. A candidate "
+            "starts from the model's own weights, and goes on in a later rung; steps and seconds are those of all its rungs.",
         )
 
 
@@ -311,14 +312,14 @@ def lines_of(
     initial model; `options` are arguments of all methods, such as `input_range`; `image_size` is that of a converted model.
     """
     members = []
-    for candidate, steps, _ in point.members:
+    for candidate, parts, _ in point.members:
         method, views = methods.METHODS[candidate.method], {}
         if candidate.views != method.default_views:
             quoted = (name if name == "extra_corruptions" else repr(name) for name in candidate.views)
             views = {"views": f"({', '.join(quoted)},)"}
         settings = {name: repr(value) for name, value in candidate.settings.items()}
         settings |= views | {name: repr(value) for name, value in {"seed": seed, **options}.items()}
-        members.append((candidate, steps, method.__name__, settings))
+        members.append((candidate, parts, method.__name__, settings))
     candidates = [candidate for candidate, *_ in members]
     load = f"model = keras.saving.load_model({path!r}, compile=False)"
     load = f"model = tfr.load({path!r}, trainable=True, image_size={image_size})" if image_size else load
@@ -335,4 +336,5 @@ def lines_of(
         flipped=".map(lambda x, y: (flip(x, training=True), y))",
         input_range=options.get("input_range", (0.0, 1.0)),
         repr=repr,
+        sum=sum,
     )

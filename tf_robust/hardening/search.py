@@ -1,12 +1,13 @@
 """Search for a more robust model within a budget: successive halving (Jamieson and Talwalkar, 2016) over recipes, then over their settings.
 
-In each rung every candidate is fine-tuned from the initial model's weights for an equal part of the rung's budget: first all recipes for a
-short time, then variations of the best two, then the best two settings for long, beside plain fine-tuning as the control. The frontier of
-clean accuracy against the target consists of interpolations of the best trials with the initial model, and of their mean (a soup).
+All recipes are fine-tuned from the initial model's weights for a short time, then the best two and variations of them, then the best two
+settings for long, beside plain fine-tuning as the control. A candidate of an earlier rung goes on where it ended, so that all candidates of
+a rung have been trained for as long at its end. A budget too short for three rungs has one, with as many recipes as it has time for. The
+frontier of clean accuracy against the target consists of interpolations of the best trials with the initial model, and of their mean (a
+soup).
 """
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -14,17 +15,19 @@ import numpy as np
 from tf_robust.hardening.candidates import Candidate, variations
 from tf_robust.hardening.config import Budget
 from tf_robust.hardening.target import Outcome
-from tf_robust.hardening.training import Trainers, Weights, greedy_soup, interpolate
+from tf_robust.hardening.training import State, Trainers, Weights, greedy_soup, interpolate
 from tf_robust.hardening.trials import Member, Point, Trial, TrialStore, attainable, best_point, merit
 from tf_robust.training.loop import TrainingDiverged
 from tf_robust.utils import progress
 from tf_robust.utils.progress import duration
 
-RUNGS = (0.25, 0.25, 0.4)  # fractions of the budget; the rest is for the frontier
+RUNGS = (0.25, 0.25, 0.4)  # fractions of the search; the rest is for the frontier
+ONE_RUNG = (0.9,)  # of a search that is too short for three
 FINALISTS = 2  # candidates of the last rung, besides the control
 LONGER = 1.5  # a trial of the second rung is at least this times as long as one of the first
 MINIMUM_STEPS = 20
-MINIMUM_CANDIDATES = 3
+MINIMUM_CANDIDATES = 3  # in the first of three rungs; in a single one two
+ROOM = 2.0  # a trial of a single rung has this times the shortest time, if there are fewer recipes then
 QUICK_COEFFICIENTS = (0.5, 1.0)  # interpolations of every trial
 MAX_CONTROL_LOSS = 0.04  # of clean accuracy by plain fine-tuning: above it the learning rate is lowered
 LOWER_RATES = 2  # how often
@@ -34,13 +37,15 @@ SOUP = 3  # maximum number of members
 
 @dataclasses.dataclass(eq=False)
 class Search:
-    """Trains candidates on the training images and ranks them on the validation images; raises ValueError if the budget is too small."""
+    """Trains candidates on the training images and ranks them on the validation images."""
 
     trainers: Trainers
     evaluate: Callable[[Weights], Outcome]  # on the validation images
     candidates: Sequence[Candidate]  # the control, then recipes, the most promising first
     _: dataclasses.KW_ONLY
-    budget: Budget
+    budget: Budget  # its end, on the clock, if it is a time
+    begin: float = 0.0  # seconds on the clock when the search began
+    shortest: float = MINIMUM_STEPS  # seconds (or steps) of the shortest trial of plain fine-tuning
     max_clean_loss: float  # what a candidate loses more counts against it
     store: TrialStore
     clock: Callable[[], float]  # seconds of the search, including those of interrupted processes
@@ -49,50 +54,37 @@ class Search:
     has_layers: bool = True  # whether its layers can be frozen one by one
 
     def __post_init__(self):
-        if self.budget.in_steps:
-            most = int(RUNGS[0] * self.budget.amount / MINIMUM_STEPS)
-            if most < MINIMUM_CANDIDATES:
-                raise ValueError(
-                    f"Expected a budget in which {MINIMUM_CANDIDATES} candidates can be tried. Received: {self.budget.amount:g}steps. "
-                    f"Try: at least {math.ceil(MINIMUM_CANDIDATES * MINIMUM_STEPS / RUNGS[0])}steps"
-                )
-            self.candidates = self.candidates[:most]
         self.trials: list[Trial] = []  # finished ones, in their order
+        self.length = self.budget.amount - self.begin
+        trials = RUNGS[0] * self.length / self.shortest  # in the first of three rungs
+        self.rungs = RUNGS if trials >= MINIMUM_CANDIDATES else ONE_RUNG
+        if self.budget.in_steps and self.rungs is RUNGS:
+            self.candidates = self.candidates[: int(trials)]
+        if self.rungs is ONE_RUNG:
+            cheap = sorted(self.candidates[1:], key=lambda candidate: candidate.cost)
+            count = max(1, int(ONE_RUNG[0] * self.length / (ROOM * self.shortest)) - 1)
+            self.candidates = [self.candidates[0], *cheap[:count]]
         with self._reporting("evaluating the initial model on the validation images"):
-            self.evaluate(self.trainers.start)  # builds its graph
             begin = self.clock()
             self.start = Point(self.evaluate(self.trainers.start))  # the initial model
         self.seconds_of_evaluation = self.clock() - begin
 
-    def check_budget(self) -> None:
-        """Trains for some steps, which changes the weights of the model; raises ValueError if there is no time for three candidates."""
-        if self.budget.in_steps or self.store.finished():
-            return
-        begin = self.clock()
-        with self._reporting("measuring the time of a training step"):
-            try:
-                per_step = self.trainers.seconds_per_step(self.candidates[1])
-            except (ValueError, TrainingDiverged):  # the model does not suit the method, or its training diverges
-                per_step = self.trainers.seconds_per_step(self.candidates[0])
-        seconds = self.clock() - begin + MINIMUM_STEPS * per_step + len(QUICK_COEFFICIENTS) * self.seconds_of_evaluation
-        needed = MINIMUM_CANDIDATES * seconds / RUNGS[0]
-        if needed > 1.5 * self.budget.amount:
-            raise ValueError(
-                f"Expected a budget for at least {MINIMUM_CANDIDATES} candidates in the first rung, which has {RUNGS[0]:.0%} of it. "
-                f"Received: {duration(self.budget.amount)}; one candidate takes {seconds:.1f} s. "
-                f"Try: a budget of at least {math.ceil(needed)}s"
-            )
-
     def run(self) -> None:
         """Runs the search, or what is left of it; raises ValueError if the model suits none of the recipes."""
-        count = f"{len(self.candidates) - 1} recipes{'' if self.budget.in_steps else ', or as many as there is time for'}"
-        self.log(f"Rung 1 of 3 (successive halving): plain fine-tuning and {count}, each for a short time.")
+        count = len(self.candidates) - 1
+        trials = f"plain fine-tuning and {count} recipe{'s' * (count > 1)}"
+        trials += ", or as many as there is time for" * (not self.budget.in_steps)
+        if self.rungs is ONE_RUNG:
+            self.log(f"One rung, since the budget is too short for three: {trials}.")
+            self._first_rung()
+            return
+        self.log(f"Rung 1 of 3 (successive halving): {trials}, each for a short time.")
         recipes = self._first_rung()
         self.log("Rung 2 of 3: the best two recipes and variations of them.")
         settings = self._rung(1, self._settings(recipes))
         self.log("Rung 3 of 3: plain fine-tuning as the control, and the best two of these, for longer.")
         control = max((trial for trial in recipes if trial.candidate.control), key=self._rank)  # at its own best rate
-        self._rung(2, [trial.candidate for trial in (control, *self.ranked(settings)[:FINALISTS])])
+        self._rung(2, [trial.candidate for trial in (control, *self.ranked(settings)[:FINALISTS])])  # two of the second rung go on
 
     def ranked(self, trials: Sequence[Trial]) -> list[Trial]:
         """Returns trials without controls, the best first."""
@@ -117,28 +109,29 @@ class Search:
 
     def _first_rung(self):
         """Trains the control, at a lower learning rate if it harms the model, and as many recipes as the rung has time for."""
-        (control, *recipes), count = self.candidates, len(self.candidates)
-        trials = [self._trial(control, 0, self._share(0, count, 0))]
+        (control, *recipes), end = self.candidates, self.begin + self.rungs[0] * self.length
+        trials = [self._trial(control, 0, self._share(0, self.candidates))]
         for _ in range(LOWER_RATES):
             if not trials[-1].diverged and self.start.clean - trials[-1].points[-1].clean <= MAX_CONTROL_LOSS:
                 break
             rate = control.learning_rate / 4
             self.log(f"Plain fine-tuning at learning rate {control.learning_rate:g} harms the model: recipes have {rate:g}.")
             control = dataclasses.replace(control, learning_rate=rate, variation=f"learning rate {rate:g}")
-            trials.append(self._trial(control, 0, self._share(0, count, 0)))
-        for number, recipe in enumerate(recipes, start=1):
-            candidate = dataclasses.replace(recipe, learning_rate=control.learning_rate)
-            is_over = not self.budget.in_steps and self.clock() > RUNGS[0] * self.budget.amount
-            if number >= MINIMUM_CANDIDATES and is_over and not self.store.read(candidate, 0):
+            trials.append(self._trial(control, 0, self._share(0, [control, *recipes])))
+        recipes = [dataclasses.replace(recipe, learning_rate=control.learning_rate) for recipe in recipes]
+        enough = MINIMUM_CANDIDATES - 1 if self.rungs is RUNGS else 1
+        for number, recipe in enumerate(recipes):
+            is_over = not self.budget.in_steps and self.clock() + (self.rungs is ONE_RUNG) * self.shortest > end
+            if number >= enough and is_over and not self.store.read(recipe, 0):
                 break
-            trials.append(self._trial(candidate, 0, self._share(0, count, number)))
+            trials.append(self._trial(recipe, 0, self._share(0, recipes[number:])))
         trials = [trial for trial in trials if trial]
         if trials[-1].candidate.control:
             raise ValueError("Expected a model that one of the recipes can train. Received: one that suits none, as stated above")
         return trials
 
     def _rung(self, rung, candidates):
-        trials = [self._trial(one, rung, self._share(rung, len(candidates), number)) for number, one in enumerate(candidates)]
+        trials = [self._trial(one, rung, self._share(rung, candidates[number:])) for number, one in enumerate(candidates)]
         return [trial for trial in trials if trial]
 
     def _settings(self, recipes):
@@ -150,13 +143,22 @@ class Search:
                 chosen += pool[:count]
                 del pool[:count]
         length = float(np.mean([trial.steps if self.budget.in_steps else trial.seconds for trial in recipes]))
-        return chosen[: max(2, int(RUNGS[1] * self.budget.amount / (LONGER * length)))]
+        return chosen[: max(2, int(RUNGS[1] * self.length / (LONGER * length)))]
 
-    def _share(self, rung, count, number):
-        """The seconds or steps that the next of `count` candidates may take after `number` others, so that the rung ends in time."""
+    def _share(self, rung, candidates):
+        """The seconds or steps that the next of a rung's candidates may take, so that it ends in time and all are trained for as long."""
         if self.budget.in_steps:
-            return RUNGS[rung] * self.budget.amount / count
-        return max(0.0, sum(RUNGS[: rung + 1]) * self.budget.amount - self.clock()) / max(1, count - number)
+            left = self.rungs[rung] * self.length - sum(trial.parts[-1] for trial in self.trials if trial.rung == rung)
+        else:
+            left = self.begin + sum(self.rungs[: rung + 1]) * self.length - self.clock()
+        earlier = [self._earlier(candidate, rung) for candidate in candidates]
+        before = [0.0 if trial is None else trial.steps if self.budget.in_steps else trial.seconds for trial in earlier]
+        return max(0.0, (max(0.0, left) + sum(before)) / len(candidates) - before[0])
+
+    def _earlier(self, candidate, rung):
+        """The trial that a candidate continues: its latest in an earlier rung; None: there is none."""
+        trials = [trial for trial in self.trials if trial.candidate == candidate and trial.rung < rung and not trial.diverged]
+        return trials[-1] if trials and self.store.has_state(trials[-1]) else None
 
     def _trial(self, candidate, rung, share):
         """Reads the finished trial of a candidate, or trains and evaluates it within a part of the budget.
@@ -166,23 +168,28 @@ class Search:
         if stored := self.store.read(candidate, rung):
             self.trials.append(stored)
             return stored
+        earlier = self._earlier(candidate, rung)
+        before, seconds = (earlier.parts, earlier.seconds) if earlier else ((), 0.0)
         begin, steps, diverged = self.clock(), 0, False
         try:
             with self._reporting(f"training {candidate.name}"):
                 steps = self._steps(candidate, share)
-                weights = self.trainers.train(candidate, steps)
+                state = self.trainers.train(candidate, steps, self.store.state(earlier) if earlier else None)
         except TrainingDiverged:
-            weights, diverged = list(self.trainers.start), True
+            state, diverged = State(self.trainers.start, [], 0), True
         except ValueError as error:
             if candidate.control:
                 raise
             self.log(f"{candidate.name} is left out: {error}")
             return None
-        members = (Member(candidate, steps, rung),)
+        members = (Member(candidate, (*before, steps), rung),)
+        trained = self.clock()
         with self._reporting(f"evaluating {candidate.name}"):
-            points = tuple(Point(self.evaluate(interpolate(self.trainers.start, weights, c)), c, members) for c in QUICK_COEFFICIENTS)
-        trial = Trial(candidate, rung, steps, self.clock() - begin, points, diverged)
-        self.store.write(trial, weights, self.clock())
+            models = [interpolate(self.trainers.start, state.weights, coefficient) for coefficient in QUICK_COEFFICIENTS]
+            points = tuple(Point(self.evaluate(one), c, members) for one, c in zip(models, QUICK_COEFFICIENTS))
+        self.seconds_of_evaluation = (self.clock() - trained) / len(points)
+        trial = Trial(candidate, rung, (*before, steps), seconds + self.clock() - begin, points, diverged)
+        self.store.write(trial, state, self.clock())
         self.log(f"{self._time()}  {candidate.name}: {self._describe(trial)}")
         self.trials.append(trial)
         self.store.delete_weights_except(self.finalists())
@@ -203,13 +210,13 @@ class Search:
         return f"{minutes:>4}:{seconds:02}"
 
     def _steps(self, candidate, share):
-        """The number of steps that fit into a part of the budget; of a part in time at least half is for training."""
+        """The number of steps that fit into a part of the budget, at least a few."""
         if self.budget.in_steps:
             return max(MINIMUM_STEPS, round(share))
         begin = self.clock()
         per_step = self.trainers.seconds_per_step(candidate)
         left = share - (self.clock() - begin) - len(QUICK_COEFFICIENTS) * self.seconds_of_evaluation
-        return max(MINIMUM_STEPS, int(max(left, share / 2) / per_step))
+        return max(MINIMUM_STEPS, int(left / per_step))
 
     def _describe(self, trial):
         """The text of a line of progress, before the trial is one of `trials`."""

@@ -33,7 +33,7 @@ class Outcome:
 
 @dataclasses.dataclass(frozen=True)
 class LabeledImages:
-    """Images, float32 [M, H, W, C] in [0, 1], and labels, int64 [M], columns of the model's output; None: all columns count."""
+    """Images, float32 [M, H, W, C] in [0, 1] or uint8, and labels, int64 [M], columns of the model's output; None: all columns count."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -87,26 +87,48 @@ def versions(
 ) -> list[np.ndarray]:
     """Returns `per_image` arrays like `images`, float32 [N, H, W, C] in [0, 1], each with the next (corruption, severity) of every image.
 
-    `probabilities` [H, W] are for non-uniform noise.
+    They are rounded to 8 bits, uint8. `probabilities` [H, W] are for non-uniform noise.
     """
     per_image, order = min(per_image, len(pairs)), np.random.default_rng(SEED).permutation(len(pairs))
     arrays = []
     for turn in range(per_image):
-        changed = np.empty_like(images)
+        changed = np.empty(images.shape, np.uint8)
         chosen = order[(np.arange(len(images)) * per_image + turn) % len(pairs)]
         for number in np.unique(chosen):
             members = np.flatnonzero(chosen == number)
             name, severity = pairs[number]
-            changed[members] = corruptions.corrupt(images[members], name, severity, SEED, members, probabilities=probabilities).numpy()
+            made = corruptions.corrupt(images[members], name, severity, SEED, members, probabilities=probabilities).numpy()
+            changed[members] = to_levels(made)
         arrays.append(changed)
     return arrays
 
 
+def batch_of(height: int, width: int) -> int:
+    """Returns the number of images of a batch of this size."""
+    return max(1, min(BATCH, BATCH_PIXELS // (height * width)))
+
+
+def to_levels(images: np.ndarray) -> np.ndarray:
+    """Returns images in [0, 1] rounded to 8 bits, uint8, as files of images are: a quarter of the memory."""
+    return np.rint(images * 255.0).astype(np.uint8)
+
+
+def to_unit(images: np.ndarray) -> np.ndarray:
+    """Returns float32 images in [0, 1] of uint8 images; others are unchanged."""
+    return images.astype(np.float32) / 255.0 if images.dtype == np.uint8 else images
+
+
+def compact(images: np.ndarray) -> np.ndarray:
+    """Returns images as uint8 if they have been, otherwise unchanged."""
+    levels = to_levels(images)
+    return levels if np.abs(to_unit(levels) - images).max(initial=0.0) < 1e-6 else images
+
+
 def predict_logits(predict: Predict, images: np.ndarray) -> np.ndarray:
     """Returns the logits [N, classes] of a model. The last batch is filled up, so that a graph is traced for one shape."""
-    logits, size = [], max(1, min(BATCH, len(images), BATCH_PIXELS // (images.shape[1] * images.shape[2])))
+    logits, size = [], min(len(images), batch_of(*images.shape[1:3]))
     for start in range(0, len(images), size):
-        batch = images[start : start + size]
+        batch = to_unit(images[start : start + size])
         full = np.concatenate([batch, np.zeros((size - len(batch), *batch.shape[1:]), batch.dtype)])
         logits.append(np.asarray(predict(tf.constant(full)))[: len(batch)])
     return np.concatenate(logits)

@@ -1,7 +1,7 @@
 """Fine-tunes one model by many recipes, and averages the weights of fine-tuned models.
 
-Each result starts from the model's own weights and is a function of (candidate, steps, seed). Weights are lists of arrays in the order of
-`keras.Model.get_weights`, which include batch normalization's moving averages.
+Each training starts from the model's own weights, or goes on where another of the same candidate ended, and is a function of (candidate,
+steps, seed). Weights are lists of arrays in the order of `keras.Model.get_weights`, which include batch normalization's moving averages.
 """
 
 import contextlib
@@ -31,9 +31,18 @@ _VIEWS = {**VIEWS, "extra_corruptions": RandomCorruption(metrics.EXTRA).augment}
 Weights = Sequence[np.ndarray]
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class State:
+    """A training after some steps: all that is needed to go on with it."""
+
+    weights: Weights
+    others: Weights  # variables of the optimizer, and states of random generators such as dropout's
+    steps: int  # number of batches that it has seen
+
+
 @dataclasses.dataclass(eq=False)
 class Trainers:
-    """Trains a model in place by candidates, always from its weights at construction, `start`. Graphs are built once and shared."""
+    """Trains a model in place by candidates, from its weights at construction, `start`. Graphs are built once and shared."""
 
     model: keras.Model
     source: Source
@@ -51,13 +60,18 @@ class Trainers:
         self._graphs: dict[str, tuple] = {}
         self._seconds: dict[str, float] = {}  # of a step
 
-    def train(self, candidate: Candidate, steps: int) -> list[np.ndarray]:
-        """Returns the weights after some steps from the initial model; raises TrainingDiverged if losses or gradients are not finite."""
+    def train(self, candidate: Candidate, steps: int, state: State | None = None) -> State:
+        """Returns the state after some steps from the initial model, or from the state of an earlier training of the candidate.
+
+        The learning rate falls by a cosine over these steps. Raises TrainingDiverged if losses or gradients are not finite.
+        """
         method, run_steps, optimizer_start = self._graph(candidate)
-        self.model.set_weights(self.start)
-        for variable, value in [*self._random_states, *zip(method.optimizer.variables, optimizer_start)]:
+        variables = [*method.optimizer.variables, *(variable for variable, _ in self._random_states)]
+        state = state or State(self.start, [*optimizer_start, *(value for _, value in self._random_states)], 0)
+        self.model.set_weights(state.weights)
+        for variable, value in zip(variables, state.others, strict=True):
             variable.assign(value)
-        iterator, begin = iter(self.batches(candidate.views, candidate.augmentations)), 0.0
+        iterator, begin = iter(self.batches(candidate.views, candidate.augmentations, state.steps)), 0.0
         with fine_tuning(self.model, candidate.layers):  # the graph is built with these in the first chunk
             for done in range(0, steps, CHUNK):
                 method.optimizer.learning_rate.assign(candidate.learning_rate * 0.5 * (1.0 + np.cos(np.pi * done / steps)))
@@ -66,7 +80,7 @@ class Trainers:
                 begin = begin or time.monotonic()
         if steps > CHUNK:
             self._seconds[_graph_of(candidate)] = (time.monotonic() - begin) / (steps - CHUNK)
-        return self.model.get_weights()
+        return State(self.model.get_weights(), [variable.numpy() for variable in variables], state.steps + steps)
 
     def seconds_per_step(self, candidate: Candidate) -> float:
         """Returns the seconds of a step of a candidate's latest training, or of some steps that are trained now."""
@@ -82,12 +96,12 @@ class Trainers:
             self._seconds[name] = (time.monotonic() - begin) / done
         return self._seconds[name]
 
-    def batches(self, views: Sequence[str], augmentations: Sequence[str] = ()) -> tf.data.Dataset:
-        """Returns the infinite Dataset of `Batch`es with views and augmentations of these names."""
-        key = (tuple(views), tuple(augmentations))
+    def batches(self, views: Sequence[str], augmentations: Sequence[str] = (), step: int = 0) -> tf.data.Dataset:
+        """Returns the infinite Dataset of `Batch`es with views and augmentations of these names, from a step on."""
+        key = (tuple(views), tuple(augmentations), step)
         if key not in self._batches:
-            before, chosen = [AUGMENTATIONS[name] for name in augmentations], [_VIEWS[name] for name in views]
-            self._batches[key] = data.training_batches(self.source, self.batch_size, seed=self.seed, augmentations=before, views=chosen)
+            options = {"augmentations": [AUGMENTATIONS[name] for name in augmentations], "views": [_VIEWS[name] for name in views]}
+            self._batches[key] = data.training_batches(self.source, self.batch_size, seed=self.seed, step=step, **options)
         return self._batches[key]
 
     def _graph(self, candidate):

@@ -12,19 +12,25 @@ import numpy as np
 
 from tf_robust.hardening.candidates import Candidate
 from tf_robust.hardening.target import Outcome
+from tf_robust.hardening.training import State
 from tf_robust.metrics.paired import PairedDifference, paired_difference, selected_difference
 from tf_robust.utils.files import atomic_file, read_json, storable, write_json
 
 ROUNDING = 1e-9
-_ARGUMENTS, _FRONTIER, _WEIGHTS = "arguments.json", "frontier.json", ".weights.npz"
+_ARGUMENTS, _FRONTIER, _PLAN, _WEIGHTS = "arguments.json", "frontier.json", "plan.json", ".weights.npz"
+_KINDS = ("weights", "others")  # fields of a state
 
 
 class Member(typing.NamedTuple):
-    """A fine-tuned model: a candidate after some steps of a rung (from 0); a rung has one trial of each candidate."""
+    """A fine-tuned model: a candidate after a rung (from 0); a rung has one trial of each candidate."""
 
     candidate: Candidate
-    steps: int
+    parts: tuple[int, ...]  # steps of the rungs in which it was trained; in each the learning rate falls from its peak
     rung: int
+
+    @property
+    def steps(self) -> int:
+        return sum(self.parts)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,7 +53,7 @@ class Point:
     @property
     def line(self) -> str:
         """The unique name of the fine-tuned model, or of the mean of several, which all interpolations share."""
-        names = [f"{candidate.name} (rung {rung + 1}, {steps:,} steps)" for candidate, steps, rung in self.members]
+        names = [f"{one.candidate.name} (rung {one.rung + 1}, {one.steps:,} steps)" for one in self.members]
         return f"mean of {' and '.join(names)}" if len(names) > 1 else names[0] if names else "initial model"
 
     @property
@@ -130,25 +136,31 @@ def best_point(start: Point, points: Sequence[Point], max_clean_loss: float) -> 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """A candidate, fine-tuned for some steps in a rung (from 0)."""
+    """A candidate, fine-tuned in a rung (from 0), and before in earlier ones, whose trial it continues."""
 
     candidate: Candidate
     rung: int
-    steps: int
-    seconds: float  # of training and evaluation
+    parts: tuple[int, ...]  # steps of each rung in which it was trained
+    seconds: float  # of training and evaluation, with those of earlier rungs
     points: tuple[Point, ...]  # the fine-tuned model and interpolations with the initial model
     diverged: bool = False  # then the points are the initial model
+
+    @property
+    def steps(self) -> int:
+        return sum(self.parts)
 
 
 class TrialStore:
     """Trials on disk: outcomes and weights of each in own files of a folder, which is created with the first.
 
-    Raises ValueError if the folder has trials of a search with other arguments.
+    `plan`, for JSON, is written with the first trial; an interrupted search has the plan with which it began. Raises ValueError if the
+    folder has trials of a search with other arguments.
     """
 
     def __init__(self, folder: str, arguments: Mapping[str, object]):
         self.folder, self._arguments = folder, dict(arguments)
         recorded = self._read(_ARGUMENTS) if self.finished() else self._arguments
+        self.plan: dict = self._read(_PLAN) if self.finished() else {}
         if recorded != self._arguments:
             different = [name for name in arguments if recorded.get(name) != arguments[name]]
             then, now = (", ".join(f"{name}={values.get(name)}" for name in different) for values in (recorded, arguments))
@@ -174,7 +186,7 @@ class TrialStore:
     def finished(self) -> list[str]:
         """Returns the names of the files of finished trials."""
         names = os.listdir(self.folder) if os.path.isdir(self.folder) else []
-        return sorted(name for name in names if name.endswith(".json") and name not in (_ARGUMENTS, _FRONTIER))
+        return sorted(name for name in names if name.endswith(".json") and name not in (_ARGUMENTS, _FRONTIER, _PLAN))
 
     def read(self, candidate: Candidate, rung: int) -> Trial | None:
         """Returns the stored trial of a candidate in a rung, or None."""
@@ -182,33 +194,46 @@ class TrialStore:
         if not os.path.exists(path + ".json"):
             return None
         content = read_json(path + ".json")
-        members = (Member(candidate, content["steps"], rung),)
+        parts = tuple(content["parts"])
+        members = (Member(candidate, parts, rung),)
         with np.load(path + ".npz") as file:
             outcomes = map(Outcome, file["clean"], file["target"])
             points = tuple(Point(outcome, one, members) for outcome, one in zip(outcomes, content["coefficients"]))
-        return Trial(candidate, rung, content["steps"], content["seconds"], points, content["diverged"])
+        return Trial(candidate, rung, parts, content["seconds"], points, content["diverged"])
 
-    def write(self, trial: Trial, weights: Sequence[np.ndarray], search_seconds: float) -> None:
-        """Stores a trial, the weights of its fine-tuned model, and the seconds of the search so far."""
+    def write(self, trial: Trial, state: State, search_seconds: float) -> None:
+        """Stores a trial, the state in which it ended, and the seconds of the search so far."""
         if not self.finished():
             write_json(os.path.join(self.folder, _ARGUMENTS), self._arguments)
+            write_json(os.path.join(self.folder, _PLAN), self.plan)
         path = self._path(trial.candidate, trial.rung)
         outcomes = {name: np.array([getattr(point.outcome, name) for point in trial.points]) for name in ("clean", "target")}
-        for suffix, arrays in ((".npz", outcomes), (_WEIGHTS, {f"{i:05}": storable(weight) for i, weight in enumerate(weights)})):
+        weights, others = ({f"{kind}{i:05}": storable(one) for i, one in enumerate(getattr(state, kind))} for kind in _KINDS)
+        for suffix, arrays in ((".npz", outcomes), (_WEIGHTS, weights | others)):
             with atomic_file(path + suffix, "wb") as file:
                 np.savez(file, **arrays)
-        content = {name: getattr(trial, name) for name in ("steps", "seconds", "diverged")}
+        content = {name: getattr(trial, name) for name in ("parts", "seconds", "diverged")}
         coefficients = [point.coefficient for point in trial.points]
         content |= {"candidate": trial.candidate.name, "search_seconds": search_seconds, "coefficients": coefficients}
         write_json(path + ".json", content)  # last: it marks the trial as finished
 
-    def weights(self, trial: Trial) -> list[np.ndarray]:
-        """Returns the weights of a stored trial, unless they were deleted."""
+    def has_state(self, trial: Trial) -> bool:
+        """Returns whether the state in which a stored trial ended was kept."""
+        return os.path.exists(self._path(trial.candidate, trial.rung) + _WEIGHTS)
+
+    def state(self, trial: Trial) -> State:
+        """Returns the state in which a stored trial ended, which must have been kept."""
         with np.load(self._path(trial.candidate, trial.rung) + _WEIGHTS) as file:
-            return [file[name] for name in sorted(file.files)]
+            weights, others = ([file[name] for name in sorted(file.files) if name.startswith(kind)] for kind in _KINDS)
+            return State(weights, others, trial.steps)
+
+    def weights(self, trial: Trial) -> list[np.ndarray]:
+        """Returns the weights of `state` alone."""
+        with np.load(self._path(trial.candidate, trial.rung) + _WEIGHTS) as file:
+            return [file[name] for name in sorted(file.files) if name.startswith(_KINDS[0])]
 
     def delete_weights_except(self, trials: Iterable[Trial]) -> None:
-        """Deletes the weights of all other trials."""
+        """Deletes the states of all other trials."""
         kept = {os.path.basename(self._path(trial.candidate, trial.rung)) + _WEIGHTS for trial in trials}
         for name in os.listdir(self.folder):
             if name.endswith(_WEIGHTS) and name not in kept:

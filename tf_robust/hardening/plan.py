@@ -1,0 +1,133 @@
+"""Plan of a hardening: numbers of images and time of its parts within the budget, from the time of a few batches."""
+
+import dataclasses
+import math
+import time
+
+import numpy as np
+
+from tf_robust import evaluation
+from tf_robust.attacks.attack import Predict
+from tf_robust.data.source import Source
+from tf_robust.evaluation.evaluation_data import EvaluationData
+from tf_robust.evaluation.scoring import first_images
+from tf_robust.hardening import diagnosis
+from tf_robust.hardening.config import HardenConfig, parse_budget
+from tf_robust.hardening.data import ATTACK_STEPS, MAX_CLEAN_IMAGES, MAX_VALIDATION_IMAGES, Parts
+from tf_robust.hardening.search import MINIMUM_STEPS, ONE_RUNG, QUICK_COEFFICIENTS
+from tf_robust.hardening.target import PAIRS_PER_IMAGE, batch_of, predict_logits
+from tf_robust.utils.progress import duration
+
+FINAL_IMAGES = 2000  # of the test images, unless `subset` says otherwise
+MIN_IMAGES = 100  # of each kind
+PASSES = 3  # forward passes that a pass with gradients takes
+OF_BUDGET = {"target": 0.02, "clean": 0.005, "diagnosis": 0.05, "final": 0.25}  # largest parts; the first two of one evaluation
+GRAPH = 10.0  # seconds to build the graph of a training step
+REPORT = 5.0  # seconds
+CHANGES = 25  # forward passes that the changes of an image of a diagnosis, and their classification, take
+ATTACK_PASSES = {"autoattack": 1800}  # passes with gradients per image, with half of the images robust; of other attacks:
+ATTACK_PASSES_OF_OTHERS = 100
+ROUND = 30  # seconds of a budget that a message advises
+ADVISED = 1.25  # times the shortest time, as estimated
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Numbers of images at most, and seconds."""
+
+    images: int = MAX_VALIDATION_IMAGES  # validation images with the changes of the target
+    clean: int = MAX_CLEAN_IMAGES  # unchanged validation images
+    diagnosis: int = diagnosis.MAX_IMAGES  # validation images
+    final: int = FINAL_IMAGES  # test images
+    final_seconds: float = 0.0  # of the final evaluation and the report
+    shortest: float = MINIMUM_STEPS  # seconds (or steps) of the shortest trial
+    begin: float = 0.0  # seconds from the start of the command to that of the search
+
+    def summary(self, config: HardenConfig) -> str:
+        """Returns a line on the time of each part."""
+        budget, final = parse_budget(config.budget), duration(self.final_seconds)
+        if budget.in_steps:
+            return f"Plan: a search of {budget.amount:,.0f} training steps, and about {final} for the final evaluation."
+        search = budget.amount - self.final_seconds - self.begin
+        return (
+            f"Plan: {duration(budget.amount)} in all, about {duration(search)} of it for the search, whose shortest trial takes about "
+            f"{duration(self.shortest)}, and {final} for the final evaluation."
+        )
+
+
+def make(
+    predict: Predict, parts: Parts, final: EvaluationData, config: HardenConfig, *, subset: int, batch_size: int, begin: float
+) -> Plan:
+    """Returns the plan of a search that began at a time of `time.monotonic`.
+
+    `predict`: images, float32 [N, H, W, C] in [0, 1] -> logits; `final` is of `final_evaluation.final_data`; `subset`: number of test
+    images that the user chose, or 0. Raises ValueError if the budget does not suffice for plain fine-tuning and one recipe on few images.
+    """
+    budget = parse_budget(config.budget)
+    if budget.in_steps and budget.amount * ONE_RUNG[0] < 2 * MINIMUM_STEPS:
+        needed = math.ceil(2 * MINIMUM_STEPS / ONE_RUNG[0])
+        raise ValueError(f"Expected a budget for plain fine-tuning and one recipe, {needed} steps. Received: {config.budget}")
+    height, width, _ = parts.validation.image_shape
+    forward = _seconds_per_image(predict, first_images(parts.validation, batch_of(height, width))[0])
+    fixed, per_image = _seconds_of_final(predict, parts.validation, final)
+    attacked = 2 * PASSES * forward * _attack_passes(final, subset or len(parts.test))
+    if budget.in_steps:
+        return Plan(final_seconds=fixed + attacked + per_image * min(subset or FINAL_IMAGES, len(parts.test)) + REPORT)
+    size = budget.amount
+    versions = PASSES * ATTACK_STEPS if config.target == "adversarial" else 1 if config.shift else PAIRS_PER_IMAGE
+
+    def affordable(part, seconds, most):
+        return int(min(most, max(MIN_IMAGES, OF_BUDGET[part] * size / seconds)))
+
+    count = affordable("target", versions * forward, MAX_VALIDATION_IMAGES)
+    clean = max(count, affordable("clean", forward, MAX_CLEAN_IMAGES))
+    tested = subset or affordable("final", per_image, FINAL_IMAGES)
+    of_final = fixed + attacked + per_image * min(tested, len(parts.test)) + REPORT
+    evaluation_seconds = forward * (min(len(parts.validation), count) * versions + min(len(parts.validation), clean))
+    step = PASSES * forward * batch_size
+    shortest = GRAPH + MINIMUM_STEPS * step + len(QUICK_COEFFICIENTS) * evaluation_seconds
+    diagnosed = affordable("diagnosis", CHANGES * forward, diagnosis.MAX_IMAGES)
+    before = time.monotonic() - begin + CHANGES * forward * min(len(parts.validation), diagnosed) + evaluation_seconds
+    needed = before + 2 * shortest / ONE_RUNG[0] + of_final
+    if needed > size:
+        advised = ROUND * math.ceil(ADVISED * needed / ROUND)
+        raise ValueError(
+            f"Expected a budget for plain fine-tuning and one recipe, {duration(shortest)} each at least, {duration(before)} before and "
+            f"{duration(of_final)} of final evaluation. Received: {config.budget}. Try: --budget={advised}s, or fewer evaluations"
+        )
+    return Plan(count, clean, diagnosed, tested, of_final, shortest, before)
+
+
+def _seconds_per_image(predict, images):
+    """Seconds of a forward pass, from the median of some batches."""
+    predict_logits(predict, images)  # builds the graph
+    times: list[float] = []
+    while len(times) < 3 and sum(times) < 2.0:
+        begin = time.monotonic()
+        predict_logits(predict, images)
+        times.append(time.monotonic() - begin)
+    return float(np.median(times)) / len(images)
+
+
+def _seconds_of_final(predict, validation: Source, final):
+    """(fixed seconds of all sets of both models, seconds per image), from the first batches of a set of corrupted images."""
+    eval_config = dataclasses.replace(final.eval_config, corrupted_dir="", subset=0)
+    sets = evaluation.evaluation_sets(validation, validation, eval_config, final.config.data_dir or None)
+    corrupted = [one for one in sets if evaluation.parse_metric(one.name).family in evaluation.CORRUPTION_FAMILIES] or sets[:1]
+    times, begin = [], time.monotonic()
+    for images, labels in corrupted[len(corrupted) // 2].batches().take(2):
+        predict(images)
+        times.append((time.monotonic() - begin, len(labels)))
+        begin = time.monotonic()
+    (first, size), (last, count) = times[0], times[-1]
+    per_image = last / count if len(times) > 1 else 0.0  # else all of it is fixed
+    return 2 * len(sets) * max(0.0, first - size * per_image), 2 * len(sets) * per_image
+
+
+def _attack_passes(final, images):
+    """Passes with gradients of the attacks of one model, about; 0 without attacks."""
+    chosen = final.eval_config
+    if "adversarial" not in chosen.evaluations:
+        return 0
+    passes = sum(ATTACK_PASSES.get(name, ATTACK_PASSES_OF_OTHERS) for name in chosen.attack)
+    return min(chosen.attack_subset or images, images) * len(chosen.attack_radii) * passes
