@@ -110,18 +110,19 @@ def _seconds_per_image(predict, images):
 
 
 def _seconds_of_final(predict, validation: Source, final):
-    """(fixed seconds of all sets of both models, seconds per image), from the first batches of a set of corrupted images."""
+    """(fixed seconds of all sets of both models, seconds per image), from a batch of corrupted images, twice: the first builds its graph."""
     eval_config = dataclasses.replace(final.eval_config, corrupted_dir="", subset=0)
     sets = evaluation.evaluation_sets(validation, validation, eval_config, final.config.data_dir or None)
     corrupted = [one for one in sets if evaluation.parse_metric(one.name).family in evaluation.CORRUPTION_FAMILIES] or sets[:1]
-    times, begin = [], time.monotonic()
-    for images, labels in corrupted[len(corrupted) // 2].batches().take(2):
-        predict(images)
-        times.append((time.monotonic() - begin, len(labels)))
-        begin = time.monotonic()
-    (first, size), (last, count) = times[0], times[-1]
-    per_image = last / count if len(times) > 1 else 0.0  # else all of it is fixed
-    return 2 * len(sets) * max(0.0, first - size * per_image), 2 * len(sets) * per_image
+    for one in (corrupted[0], corrupted[len(corrupted) // 2]):  # the first one builds that of the model
+        begin, times = time.monotonic(), []
+        batches = one.batches()
+        for _ in range(2):
+            images, labels = next(iter(batches))
+            predict(images)
+            times.append(time.monotonic() - begin)
+            begin = time.monotonic()
+    return 2 * len(sets) * max(0.0, times[0] - times[1]), 2 * len(sets) * times[1] / len(labels)
 
 
 def _attack_passes(final, images):

@@ -73,7 +73,7 @@ class Search:
         """Runs the search, or what is left of it; raises ValueError if the model suits none of the recipes."""
         count = len(self.candidates) - 1
         trials = f"plain fine-tuning and {count} recipe{'s' * (count > 1)}"
-        trials += ", or as many as there is time for" * (not self.budget.in_steps)
+        trials += ", or as many as there is time for" * (count > 1 and not self.budget.in_steps)
         if self.rungs is ONE_RUNG:
             self.log(f"One rung, since the budget is too short for three: {trials}.")
             self._first_rung()
