@@ -10,7 +10,7 @@ from tf_robust.hardening.target import Outcome
 from tf_robust.hardening.trials import Member, Point
 
 OUTCOME = Outcome(np.ones(1, bool), np.ones(1))
-RECIPES = {recipe.recipe: recipe for target in ("corruptions", "adversarial") for recipe in candidates(target, values=256 * 3)}
+RECIPES = {recipe.recipe: recipe for target in ("corruptions", "noise", "adversarial") for recipe in candidates(target, values=256 * 3)}
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_robust import data
 from tf_robust.data.pipeline import training_batches
+from tf_robust.hardening import training
 from tf_robust.hardening.candidates import Candidate
 from tf_robust.hardening.training import (
     CHUNK,
@@ -109,6 +110,15 @@ def test_a_training_depends_on_candidate_and_steps_alone(source, method, views):
         assert not np.array_equal(once, start) or not start.size
     slower = trainers.train(Candidate("one", method, settings, views, learning_rate=0.001), 12).weights
     assert not np.array_equal(slower[0], first[0])
+
+
+def test_noise_of_random_strength_has_one_standard_deviation_per_image():
+    images = tf.fill([400, 16, 16, 3], 0.5)
+    noise = training._VIEWS["noise"](images, tf.constant([3, 4], tf.int32)).numpy() - 0.5
+    within = noise.reshape(400, -1, 3).std(axis=(1, 2))  # clipped at 1.0 and 2.0 standard deviations or more
+    assert (within < 0.5).all() and 0.18 < within.mean() < 0.25 and np.quantile(within, 0.1) == pytest.approx(0.05, abs=0.015)
+    corners = noise[:, [0, 0, -1, -1], [0, -1, 0, -1]].std(axis=(1, 2))
+    assert np.corrcoef(corners, within)[0, 1] > 0.9
 
 
 def test_a_training_goes_on_with_weights_velocities_dropout_and_data_where_it_ended(source, monkeypatch):

@@ -19,7 +19,7 @@ class Candidate:
     recipe: str
     method: str
     settings: Settings = dataclasses.field(default_factory=dict)  # hyperparameters of the method
-    views: tuple[str, ...] = ("clean",)  # or `extra_corruptions`
+    views: tuple[str, ...] = ("clean",)  # or `extra_corruptions`, `noise`
     augmentations: tuple[str, ...] = ()  # before the views
     layers: str = "all"  # layers to train: `all`, `first half` (of those with weights), or `all but batch norm`
     learning_rate: float = LEARNING_RATE  # peak of SGD with momentum 0.9 and cosine decay
@@ -57,10 +57,13 @@ def candidates(target: str, norm: str = "linf", radius: float = 4 / 255, values:
         Candidate("similarity to the initial model, AugMix", "similarity", {}, ("augmix",)),
         Candidate("input gradient", "input_gradient", {"weight": 0.1}, strengths={"weight 1": {"weight": 1.0}}),
     ]
+    noise = Candidate("noise of random strength", "cross_entropy", {}, ("noise",))
     if target == "noise":
         by_name = {recipe.recipe: recipe for recipe in recipes}
         order = ("FCL", "NoisyMix", "Gaussian", "Patch Gaussian", "extra corruptions", "AugMix + extra corruptions + JSD")
-        recipes = [by_name[name] for name in order]
+        recipes = [noise, *(by_name[name] for name in order)]
+    if target == "noise_corruptions":
+        recipes = [noise, *recipes]
     if target == "adversarial":
         recipes = [
             Candidate("adversarial training", "adversarial", attack, strengths={"half the radius": {"radius": radius / 2}}),

@@ -14,7 +14,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "steps": 1}
 
 
 class Budget(typing.NamedTuple):
-    """Length of a search: seconds, or training steps, with which it is reproducible."""
+    """Length of hardening: seconds, or training steps of its search, with which it is reproducible."""
 
     amount: float
     in_steps: bool
@@ -39,7 +39,7 @@ class HardenConfig:
             shift=folder:night) or any other name of data. Half of them are for validation, half for the final evaluation.
         adapt: also train on the images of target=shift=DATA: a third for training, for validation and for the final evaluation each.
         max_clean_loss: maximum loss of accuracy on unchanged validation images, as a fraction.
-        budget: time for the search (90s, 30m, 2h) or training steps (2000steps); the final evaluation on test images comes on top.
+        budget: time for everything (90s, 30m, 2h), from reading the data to the report, or training steps of the search (2000steps).
         attack_norm: norm of the perturbations for the target adversarial, `linf` or `l2`.
         attack_radius: radius of the perturbations for the target adversarial, on the [0, 1] pixel scale; the default is 4/255.
         require_recipe: whether a recipe must do better than plain fine-tuning; if none does, the exit code is 1.

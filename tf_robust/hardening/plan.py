@@ -110,7 +110,7 @@ def _seconds_per_image(predict, images):
 
 
 def _seconds_of_final(predict, validation: Source, final):
-    """(fixed seconds of all sets of both models, seconds per image), from a batch of corrupted images, twice: the first builds its graph."""
+    """(fixed seconds of all sets of both models, seconds per image), from one batch, read twice: the first time builds a graph."""
     eval_config = dataclasses.replace(final.eval_config, corrupted_dir="", subset=0)
     sets = evaluation.evaluation_sets(validation, validation, eval_config, final.config.data_dir or None)
     corrupted = [one for one in sets if evaluation.parse_metric(one.name).family in evaluation.CORRUPTION_FAMILIES] or sets[:1]

@@ -16,7 +16,7 @@ from tf_robust import evaluation, methods, metrics, report
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.diagnosis import Diagnosis
 from tf_robust.hardening.trainable import TrainableModel
-from tf_robust.hardening.training import MOMENTUM
+from tf_robust.hardening.training import MOMENTUM, NOISE
 from tf_robust.hardening.trials import Choice, Point, Trial, best_point
 from tf_robust.report import comparison
 from tf_robust.report.chart import COLORS, INK, Chart, data, domain, finish, span, tips
@@ -45,6 +45,9 @@ flip = keras.Sequential([keras.layers.RandomTranslation(0.1, 0.1, fill_mode="con
 {% endif %}
 {% if extra_corruptions %}
 extra_corruptions = tfr.layers.RandomCorruption({{ extra_corruptions }}).augment
+{% endif %}
+{% if noise %}
+noise = tfr.layers.PatchGaussian(**{{ repr(noise) }}).augment
 {% endif %}
 {% for candidate, parts, method, settings in members %}
 
@@ -315,7 +318,7 @@ def lines_of(
     for candidate, parts, _ in point.members:
         method, views = methods.METHODS[candidate.method], {}
         if candidate.views != method.default_views:
-            quoted = (name if name == "extra_corruptions" else repr(name) for name in candidate.views)
+            quoted = (name if name in ("extra_corruptions", "noise") else repr(name) for name in candidate.views)
             views = {"views": f"({', '.join(quoted)},)"}
         settings = {name: repr(value) for name, value in candidate.settings.items()}
         settings |= views | {name: repr(value) for name, value in {"seed": seed, **options}.items()}
@@ -329,6 +332,7 @@ def lines_of(
         batch_size=batch_size,
         flip=any(candidate.augmentations for candidate in candidates),
         extra_corruptions=metrics.EXTRA if any("extra_corruptions" in candidate.views for candidate in candidates) else (),
+        noise=NOISE if any("noise" in candidate.views for candidate in candidates) else {},
         members=members,
         momentum=MOMENTUM,
         point=point,

@@ -18,7 +18,7 @@ from tf_robust import data, methods, metrics
 from tf_robust.data.augment import AUGMENTATIONS, VIEWS
 from tf_robust.data.source import Source
 from tf_robust.hardening.candidates import Candidate
-from tf_robust.layers.augmentations import RandomCorruption
+from tf_robust.layers.augmentations import PatchGaussian, RandomCorruption
 from tf_robust.training import divergence, loop
 
 CHUNK = 10  # steps between changes of the learning rate
@@ -26,7 +26,8 @@ MEASURED_SECONDS = 3.0  # of steps by which their time is known
 MOMENTUM = 0.9
 MAX_BATCH_NORM_MOMENTUM = 0.95  # with the 0.999 of keras.applications, averages would hardly follow some hundred steps
 BATCHES = 30  # of images, from which batch normalization's moving averages are estimated anew
-_VIEWS = {**VIEWS, "extra_corruptions": RandomCorruption(metrics.EXTRA).augment}
+NOISE: dict[str, typing.Any] = {"size": 1 << 20, "sigma": 0.5, "random_sigma": True}  # of `PatchGaussian`: over all of an image
+_VIEWS = {**VIEWS, "extra_corruptions": RandomCorruption(metrics.EXTRA).augment, "noise": PatchGaussian(**NOISE).augment}
 
 Weights = Sequence[np.ndarray]
 
