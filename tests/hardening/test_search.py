@@ -37,7 +37,10 @@ class Trainers:
 
     def __init__(self, clock, slow=1.0):
         self.clock, self.slow, self.known, self.calls = clock, slow, set(), []
-        self.diverges, self.unsuitable, self.interrupted_at, self.harmful_rate = "", (), None, 1.0
+        self.diverges, self.unsuitable, self.interrupted_at, self.harmful_rate, self.unstable_rate = "", (), None, 1.0, 1.0
+
+    def is_stable(self, candidate):
+        return candidate.learning_rate <= self.unstable_rate
 
     def seconds_per_step(self, candidate):
         if candidate.recipe in self.unsuitable:
@@ -235,6 +238,15 @@ def test_a_learning_rate_that_harms_the_model_is_lowered(tmp_path):
     rates = [trial.candidate.learning_rate for trial in search.trials if trial.rung == 0]
     assert rates[:3] == [0.02, 0.005, 0.005]
     assert {candidate.learning_rate for candidate, _ in trainers.calls[2:9]} == {0.005}
+
+
+def test_a_learning_rate_at_which_the_loss_rises_at_once_is_not_tried(tmp_path):
+    trainers = Trainers(Clock())
+    trainers.unstable_rate = 0.002
+    search = _search(tmp_path, "3000steps", trainers)
+    search.run()
+    assert {candidate.learning_rate for candidate, _ in trainers.calls if "learning rate" not in candidate.variation} == {0.00125}
+    assert search.trials[0].candidate.variation == "learning rate 0.00125"
 
 
 def test_a_candidate_that_diverges_does_not_stop_the_search(tmp_path):

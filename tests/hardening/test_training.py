@@ -112,6 +112,14 @@ def test_a_training_depends_on_candidate_and_steps_alone(source, method, views):
     assert not np.array_equal(slower[0], first[0])
 
 
+@pytest.mark.parametrize("rate, stable", ((0.01, True), (30.0, False), (1e30, False)))
+def test_a_learning_rate_is_stable_if_the_loss_of_the_first_steps_does_not_explode(source, rate, stable):
+    trainers = _trainers(source)
+    assert trainers.is_stable(Candidate("plain", "cross_entropy", learning_rate=rate)) == stable
+    for one, other in zip(trainers.train(Candidate("plain", "cross_entropy", learning_rate=0.0), 1).weights, trainers.start):
+        assert one.shape[-1:] == other.shape[-1:] and (one.ndim == 1 or np.array_equal(one, other))  # it begins with the initial model
+
+
 def test_noise_of_random_strength_has_one_standard_deviation_per_image():
     images = tf.fill([400, 16, 16, 3], 0.5)
     noise = training._VIEWS["noise"](images, tf.constant([3, 4], tf.int32)).numpy() - 0.5

@@ -30,7 +30,8 @@ MINIMUM_CANDIDATES = 3  # in the first of three rungs; in a single one two
 ROOM = 2.0  # a trial of a single rung has this times the shortest time, if there are fewer recipes then
 QUICK_COEFFICIENTS = (0.5, 1.0)  # interpolations of every trial
 MAX_CONTROL_LOSS = 0.04  # of clean accuracy by plain fine-tuning: above it the learning rate is lowered
-LOWER_RATES = 2  # how often
+SLOW = 2.0  # a recipe whose shortest trial takes more than this times its share is tried last
+LOWER_RATES = 2  # how often; as often before the first trial, if its loss rises at once
 COEFFICIENTS = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)  # interpolations of the frontier
 SOUP = 3  # maximum number of members
 
@@ -110,25 +111,43 @@ class Search:
     def _first_rung(self):
         """Trains the control, at a lower learning rate if it harms the model, and as many recipes as the rung has time for."""
         (control, *recipes), end = self.candidates, self.begin + self.rungs[0] * self.length
+        with self._reporting("looking for a stable learning rate"):
+            for _ in range(LOWER_RATES):
+                if self.trainers.is_stable(control):
+                    break
+                control = self._slower(control)
+                self.log(f"The loss of plain fine-tuning rises within a few steps: its learning rate is {control.learning_rate:g}.")
         trials = [self._trial(control, 0, self._share(0, self.candidates))]
         for _ in range(LOWER_RATES):
             if not trials[-1].diverged and self.start.clean - trials[-1].points[-1].clean <= MAX_CONTROL_LOSS:
                 break
-            rate = control.learning_rate / 4
-            self.log(f"Plain fine-tuning at learning rate {control.learning_rate:g} harms the model: recipes have {rate:g}.")
-            control = dataclasses.replace(control, learning_rate=rate, variation=f"learning rate {rate:g}")
+            rate, control = control.learning_rate, self._slower(control)
+            self.log(f"Plain fine-tuning at learning rate {rate:g} harms the model: recipes have {control.learning_rate:g}.")
             trials.append(self._trial(control, 0, self._share(0, [control, *recipes])))
         recipes = [dataclasses.replace(recipe, learning_rate=control.learning_rate) for recipe in recipes]
+        if not self.budget.in_steps:  # those that take much longer than their share come last, if at all
+            shortest = {recipe.name: self._shortest(recipe, control) for recipe in recipes}
+            share = self._share(0, recipes)
+            recipes.sort(key=lambda recipe: shortest[recipe.name] if shortest[recipe.name] > SLOW * share else 0.0)
         enough = MINIMUM_CANDIDATES - 1 if self.rungs is RUNGS else 1
         for number, recipe in enumerate(recipes):
-            is_over = not self.budget.in_steps and self.clock() + (self.rungs is ONE_RUNG) * self.shortest > end
+            is_over = not self.budget.in_steps and self.clock() + shortest[recipe.name] > end
             if number >= enough and is_over and not self.store.read(recipe, 0):
-                break
+                continue
             trials.append(self._trial(recipe, 0, self._share(0, recipes[number:])))
         trials = [trial for trial in trials if trial]
         if trials[-1].candidate.control:
             raise ValueError("Expected a model that one of the recipes can train. Received: one that suits none, as stated above")
         return trials
+
+    def _shortest(self, candidate, control):
+        """Seconds of the shortest trial of a candidate, from those of a step of plain fine-tuning."""
+        step = self.trainers.seconds_per_step(control) * candidate.cost / control.cost
+        return MINIMUM_STEPS * step + len(QUICK_COEFFICIENTS) * self.seconds_of_evaluation
+
+    def _slower(self, candidate):
+        rate = candidate.learning_rate / 4
+        return dataclasses.replace(candidate, learning_rate=rate, variation=f"learning rate {rate:g}")
 
     def _rung(self, rung, candidates):
         trials = [self._trial(one, rung, self._share(rung, candidates[number:])) for number, one in enumerate(candidates)]

@@ -23,6 +23,8 @@ from tf_robust.training import divergence, loop
 
 CHUNK = 10  # steps between changes of the learning rate
 MEASURED_SECONDS = 3.0  # of steps by which their time is known
+STABLE_STEPS = 5
+STABLE_FACTOR, STABLE_RISE = 2.0, 1.0  # a loss that rises from `a` to more than factor * a + rise is not stable
 MOMENTUM = 0.9
 MAX_BATCH_NORM_MOMENTUM = 0.95  # with the 0.999 of keras.applications, averages would hardly follow some hundred steps
 BATCHES = 30  # of images, from which batch normalization's moving averages are estimated anew
@@ -66,12 +68,9 @@ class Trainers:
 
         The learning rate falls by a cosine over these steps. Raises TrainingDiverged if losses or gradients are not finite.
         """
-        method, run_steps, optimizer_start = self._graph(candidate)
-        variables = [*method.optimizer.variables, *(variable for variable, _ in self._random_states)]
-        state = state or State(self.start, [*optimizer_start, *(value for _, value in self._random_states)], 0)
-        self.model.set_weights(state.weights)
-        for variable, value in zip(variables, state.others, strict=True):
-            variable.assign(value)
+        method, run_steps, variables, first = self._graph(candidate)
+        state = state or first
+        self._restore(variables, state)
         iterator, begin = iter(self.batches(candidate.views, candidate.augmentations, state.steps)), 0.0
         with fine_tuning(self.model, candidate.layers):  # the graph is built with these in the first chunk
             for done in range(0, steps, CHUNK):
@@ -83,10 +82,34 @@ class Trainers:
             self._seconds[_graph_of(candidate)] = (time.monotonic() - begin) / (steps - CHUNK)
         return State(self.model.get_weights(), [variable.numpy() for variable in variables], state.steps + steps)
 
+    def _restore(self, variables, state):
+        self.model.set_weights(state.weights)
+        for variable, value in zip(variables, state.others, strict=True):
+            variable.assign(value)
+
+    def is_stable(self, candidate: Candidate) -> bool:
+        """Returns whether the loss of some steps from the initial model, at the candidate's learning rate, rises little."""
+        method, run_steps, variables, first = self._graph(candidate)
+        self._restore(variables, first)
+        method.optimizer.learning_rate.assign(candidate.learning_rate)
+        iterator, losses = iter(self.batches(candidate.views, candidate.augmentations)), []
+        with fine_tuning(self.model, candidate.layers):
+            for _ in range(STABLE_STEPS):
+                method.reset_metrics()
+                try:
+                    with divergence.named(method):
+                        run_steps(iterator, tf.constant(1))
+                except loop.TrainingDiverged:
+                    return False
+                losses.append(float(method.trackers["total"].result()))
+                if not losses[-1] < STABLE_FACTOR * losses[0] + STABLE_RISE:
+                    return False
+        return True
+
     def seconds_per_step(self, candidate: Candidate) -> float:
         """Returns the seconds of a step of a candidate's latest training, or of some steps that are trained now."""
         if (name := _graph_of(candidate)) not in self._seconds:
-            method, run_steps, _ = self._graph(candidate)
+            method, run_steps, *_ = self._graph(candidate)
             iterator, one = iter(self.batches(candidate.views, candidate.augmentations)), tf.constant(1)
             with fine_tuning(self.model, candidate.layers), divergence.named(method):
                 run_steps(iterator, one)  # builds the graph
@@ -106,7 +129,7 @@ class Trainers:
         return self._batches[key]
 
     def _graph(self, candidate):
-        """The method of a candidate, the graph of its steps, and the initial variables of its optimizer."""
+        """The method of a candidate, the graph of its steps, all variables but the weights, and the initial state."""
         name = _graph_of(candidate)
         if name not in self._graphs:
             self.model.set_weights(self.start)  # of which a method may keep a copy
@@ -115,7 +138,9 @@ class Trainers:
             with fine_tuning(self.model, candidate.layers):
                 method.compile(optimizer=keras.optimizers.SGD(0.0, momentum=MOMENTUM))
                 method.optimizer.build(method.trainable_variables)
-            self._graphs[name] = method, loop.steps_function(method), [variable.numpy() for variable in method.optimizer.variables]
+            initial = [(variable, variable.numpy()) for variable in method.optimizer.variables] + self._random_states
+            variables, values = map(list, zip(*initial))
+            self._graphs[name] = method, loop.steps_function(method), variables, State(self.start, values, 0)
         return self._graphs[name]
 
 
