@@ -4,7 +4,7 @@ import scipy.stats
 
 from tf_robust.hardening.candidates import Candidate
 from tf_robust.hardening.target import Outcome
-from tf_robust.hardening.trials import Member, Point, best_point, choose, merit
+from tf_robust.hardening.trials import Member, Point, best_point, choose, merit, worst_class
 from tf_robust.metrics import paired_difference
 
 NAMES = {name: Candidate(name, "cross_entropy") for name in "abc"}
@@ -127,3 +127,26 @@ def test_points_that_attain_nothing_are_ordered_by_what_they_lose_too_much():
     assert merit(start, costly, 0.01) == pytest.approx((0.5, 0.49 - 0.09))
     assert best_point(start, [costlier, costly], 0.01) is costly
     assert best_point(start, [point(0.8, 0.6, 0.5), costly], 0.01).target == pytest.approx(0.6)
+
+
+def test_no_class_may_lose_more_than_is_allowed():
+    labels, before = np.repeat(np.arange(4), 50), np.tile(np.arange(50) < 40, 4)
+    target = np.linspace(0, 1, 200) < 0.5
+
+    def moved(gain, losses):
+        """Each class loses some of its images, and the last one wins as many back."""
+        clean = before.copy()
+        for label, loss in enumerate(losses):
+            clean[50 * label : 50 * label + loss] = False
+        clean[190 : 190 + sum(losses)] = True
+        return Point(Outcome(clean, np.linspace(0, 1, 200) < 0.5 + gain), 1.0, (Member(NAMES["a"], (1,), 0),))
+
+    start, even, uneven = Point(Outcome(before, target)), moved(0.1, (2, 2, 2)), moved(0.2, (0, 7, 0))
+    worst = worst_class(start, uneven, labels)
+    change = (uneven.outcome.clean.astype(float) - before)[50:100]
+    half = scipy.stats.t.ppf(1 - 0.025 / 4, 49) * change.std(ddof=1) / np.sqrt(50)
+    assert worst.label == 1 and worst.num_images == 50
+    np.testing.assert_allclose([worst.mean, worst.low, worst.high], [-0.14, -0.14 - half, -0.14 + half])
+    for limit, chosen in ((1.0, uneven), (0.14, uneven), (0.139, even), (0.04, even)):
+        assert choose(start, [even, uneven], 0.01, labels=labels, max_class_loss=limit).point is chosen
+    assert choose(start, [even, uneven], 0.01, labels=labels, max_class_loss=0.03) is None

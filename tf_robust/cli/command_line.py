@@ -216,7 +216,7 @@ _COMMANDS = (
         own=_MODEL_OWN,
         without=("calibrate", "abstain_accuracy", "conformal"),  # validation images are used to choose the model
         flags=(
-            *("data", "target", "budget", "max_clean_loss", "adapt", "attack_norm", "attack_radius", "workdir"),
+            *("data", "target", "budget", "max_clean_loss", "max_class_loss", "adapt", "attack_norm", "attack_radius", "workdir"),
             *("data_dir", "image_size", "image_fit", "data_range", "label_map", "classes", "validation_fraction"),
             *("evaluations", "subset", *_INTERFACE),
         ),

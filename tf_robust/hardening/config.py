@@ -39,6 +39,7 @@ class HardenConfig:
             shift=folder:night) or any other name of data. Half of them are for validation, half for the final evaluation.
         adapt: also train on the images of target=shift=DATA: a third for training, for validation and for the final evaluation each.
         max_clean_loss: maximum loss of accuracy on unchanged validation images, as a fraction.
+        max_class_loss: maximum loss of accuracy of any class on unchanged validation images, as a fraction; 1: no limit.
         budget: time for everything (90s, 30m, 2h), from reading the data to the report, or training steps of the search (2000steps).
         attack_norm: norm of the perturbations for the target adversarial, `linf` or `l2`.
         attack_radius: radius of the perturbations for the target adversarial, on the [0, 1] pixel scale; the default is 4/255.
@@ -50,6 +51,7 @@ class HardenConfig:
     target: str = "corruptions"
     adapt: bool = False
     max_clean_loss: float = 0.01
+    max_class_loss: float = 1.0
     budget: str = "30m"
     attack_norm: str = "linf"
     attack_radius: float = 4 / 255
@@ -61,8 +63,9 @@ class HardenConfig:
             raise unknown("target", self.target, (*TARGETS, f"{SHIFT}DATA"))
         if self.adapt and not self.shift:
             raise ValueError(f"Expected target=shift=DATA with adapt, images to train on. Received: target={self.target}")
-        if not 0 <= self.max_clean_loss <= 1:
-            raise ValueError(f"Expected max_clean_loss in [0, 1]. Received: {self.max_clean_loss}")
+        for name in ("max_clean_loss", "max_class_loss"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"Expected {name} in [0, 1]. Received: {getattr(self, name)}")
         parse_budget(self.budget)
 
     @property

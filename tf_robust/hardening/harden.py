@@ -23,7 +23,7 @@ from tf_robust.hardening.diagnosis import diagnose
 from tf_robust.hardening.result import HARDENED, START, Hardened
 from tf_robust.hardening.search import Frontier, Search
 from tf_robust.hardening.trainable import check_gradients, trainable
-from tf_robust.hardening.trials import ROUNDING, Point, TrialStore, best_point, choose, gain
+from tf_robust.hardening.trials import ROUNDING, ClassChange, Point, TrialStore, best_point, choose, gain, worst_class
 from tf_robust.metrics.paired import paired_difference
 from tf_robust.report.sections import interval
 from tf_robust.saved_models import loading
@@ -108,7 +108,8 @@ def harden(
         )
         frontier, interrupted = _run(search, model)
         tried = [point for trial in search.trials for point in trial.points]
-        choice = choose(start, frontier.points, config.max_clean_loss, tried)
+        labels = images.clean.labels  # type: ignore[union-attr]
+        choice = choose(start, frontier.points, config.max_clean_loss, tried, labels=labels, max_class_loss=config.max_class_loss)
         held_out, name = fraction_held_out(given, classifier, validation, test), "" if given.images is not None else given.config.data
         trained_on = [*trainings(classifier.card)]
         if name:
@@ -118,6 +119,8 @@ def harden(
         notes = [summary(choice, config, bool(search.trials)), *_control_note(search, choice, compared)]
         if choice and choice.helps and choice.point.is_control:
             notes.insert(0, control_wins(start, choice.point, compared, config.max_clean_loss))
+        if choice and choice.helps and choice.point.members:
+            notes.append(class_note(worst_class(start, choice.point, labels), parts.train.class_names, len(np.unique(labels))))
         notes += [*filter(None, [parts.note]), f"The search ended after {duration(search.clock())}."]
         log("\n".join(notes))
         hardened = Hardened(
@@ -221,7 +224,8 @@ def summary(choice, config: HardenConfig, tried: bool = True) -> str:
     if not choice and not tried:
         return "Interrupted before a candidate was tried: the model is unchanged."
     if not choice:
-        return f"No candidate keeps the accuracy on unchanged validation images within {config.max_clean_loss:g}: the model is unchanged."
+        limits = f"{config.max_clean_loss:g}{f', of each class {config.max_class_loss:g}' * (config.max_class_loss < 1)}"
+        return f"No candidate keeps the accuracy on unchanged validation images within {limits}: the model is unchanged."
     change, best = f"({config.target}) {_difference(choice.target)}", f"the best of {choice.compared} models"
     if not choice.helps:
         needed = float(f"{choice.images_needed:.1g}")
@@ -229,6 +233,13 @@ def summary(choice, config: HardenConfig, tried: bool = True) -> str:
         return f"Nothing improves the target significantly: {change}, {best}.{more} The model is unchanged."
     clean = f"clean accuracy {_difference(choice.clean)}, allowed loss {config.max_clean_loss:g}"
     return f"Chosen on {choice.target['count']:,} validation images: {choice.point.name}. Target {change}, {best}, {clean}."
+
+
+def class_note(change: ClassChange, class_names: Sequence[str], classes: int) -> str:
+    """Returns a sentence on the class that lost most of its clean accuracy, or gained least, of a number of classes."""
+    text = f"{class_names[change.label]} {change.mean:+z.3f} {interval(change.low, change.high, '+')}".rstrip()
+    images = f"{change.num_images:,} validation images (interval for {classes} classes at once)"
+    return f"The class whose clean accuracy changes least favorably: {text} on {images}."
 
 
 def control_wins(start: Point, control: Point, compared: Sequence[Point], max_clean_loss: float) -> str:
