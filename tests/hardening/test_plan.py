@@ -2,8 +2,10 @@
 
 import re
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tf_robust import data
 from tf_robust.configs import DataConfig
@@ -29,13 +31,13 @@ def make(monkeypatch):
     monkeypatch.setattr(plan.time, "monotonic", lambda: now[0])
 
     def made(budget, forward, final=(10.0, 0.02), target="corruptions", elapsed=5.0, subset=0, evaluations=("clean",), images=None):
-        monkeypatch.setattr(plan, "_seconds_per_image", lambda *_: forward)
+        monkeypatch.setattr(plan, "_seconds_per_image", lambda _, images: forward * (3 if len(images) <= plan.GRADIENT_IMAGES else 1))
         monkeypatch.setattr(plan, "_seconds_of_final", lambda *_: final)
         given = EvaluationData(
             DataConfig(data="unused"), eval_config=EvalConfig(evaluations=evaluations, attack_subset=50, attack_radii=("linf_0.01",))
         )
         config = HardenConfig(target=target, budget=budget)
-        return plan.make(None, images or parts(), given, config, subset=subset, batch_size=BATCH, begin=now[0] - elapsed)
+        return plan.make(None, None, images or parts(), given, config, subset=subset, batch_size=BATCH, begin=now[0] - elapsed)
 
     return made
 
@@ -78,3 +80,12 @@ def test_steps_have_all_images_whatever_the_time(make):
     assert (made.images, made.clean, made.final, made.begin, made.shortest) == (1000, 5000, 2000, 0.0, 20)
     with pytest.raises(ValueError, match="45 steps. Received: 44steps"):
         make("44steps", 1e-5)
+
+
+def test_measuring_a_step_changes_no_weight():
+    network = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.BatchNormalization(), keras.layers.Flatten(), keras.layers.Dense(3)])
+    before, gradients = network.get_weights(), plan._gradients_of(network)
+    sums = gradients(tf.random.stateless_uniform([4, 8, 8, 3], (1, 2)))
+    assert len(sums) == len(network.trainable_variables) and all(float(tf.abs(one)) > 0 for one in sums[-2:])
+    for one, other in zip(network.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -40,10 +40,10 @@ def test_wrong_ranges_are_named_and_auto_takes_the_right_one(model, examples):
 
 
 @pytest.mark.slow
-def test_of_20_wrong_ranges_19_are_named_and_of_20_right_ones_none_is_stopped(monkeypatch):
+def test_of_20_wrong_ranges_19_are_named_and_of_the_right_ones_none_is_stopped(monkeypatch):
     monkeypatch.setattr(benchmark, "trained", without_xla)
-    counts = benchmark.summary(rows := list(benchmark.range_rows(2)))
-    assert counts["wrong"] == 96 and counts["right"] == counts["auto"] == 12
+    counts = benchmark.summary(rows := list(benchmark.range_rows(1)))  # of two networks: python -m benchmarks
+    assert counts["wrong"] == 48 and counts["right"] == counts["auto"] == 6
     assert counts["named"] >= 0.95 * counts["wrong"], [row for row in rows if row["named"] != row["true"]]
     assert counts["stopped"] == 0 and counts["found"] == counts["auto"]
 

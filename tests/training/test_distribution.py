@@ -126,6 +126,11 @@ def test_a_cluster_that_is_not_told_is_asked_for(text):
         distribution.check_cluster(text)
 
 
+@pytest.mark.parametrize("index", (0, 1))
+def test_two_workers_are_a_cluster(index):
+    distribution.check_cluster(f'{{"cluster": {{"worker": ["a:1", "b:2"]}}, "task": {{"type": "worker", "index": {index}}}}}')
+
+
 def test_one_device_cannot_be_mirrored(monkeypatch):
     one = tf.config.list_logical_devices("CPU")[:1]
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: one if kind == "CPU" else [])

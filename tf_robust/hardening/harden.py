@@ -89,7 +89,7 @@ def harden(
         else:
             with repeated(lambda: "  measuring the time of a batch", log):
                 subset = given.eval_config.subset
-                planned = plan.make(predict, parts, final, config, subset=subset, batch_size=batch_size, begin=begin)
+                planned = plan.make(predict, model.network, parts, final, config, subset=subset, batch_size=batch_size, begin=begin)
             log(planned.summary(config))
         final = final_evaluation.final_data(parts, given, config, planned.final)
         with repeated(lambda: "  changing validation images by the target", log):

@@ -4,7 +4,9 @@ import dataclasses
 import math
 import time
 
+import keras
 import numpy as np
+import tensorflow as tf
 
 from tf_robust import evaluation
 from tf_robust.attacks.attack import Predict
@@ -20,7 +22,7 @@ from tf_robust.utils.progress import duration
 
 FINAL_IMAGES = 2000  # of the test images, unless `subset` says otherwise
 MIN_IMAGES = 100  # of each kind
-PASSES = 3  # forward passes that a pass with gradients takes
+GRADIENT_IMAGES = 16  # by which the time of a training step is known
 OF_BUDGET = {"target": 0.02, "clean": 0.005, "diagnosis": 0.05, "final": 0.25}  # largest parts; the first two of one evaluation
 GRAPH = 10.0  # seconds to build the graph of a training step
 REPORT = 5.0  # seconds
@@ -56,25 +58,37 @@ class Plan:
 
 
 def make(
-    predict: Predict, parts: Parts, final: EvaluationData, config: HardenConfig, *, subset: int, batch_size: int, begin: float
+    predict: Predict,
+    network: keras.Model,
+    parts: Parts,
+    final: EvaluationData,
+    config: HardenConfig,
+    *,
+    subset: int,
+    batch_size: int,
+    begin: float,
 ) -> Plan:
     """Returns the plan of a search that began at a time of `time.monotonic`.
 
-    `predict`: images, float32 [N, H, W, C] in [0, 1] -> logits; `final` is of `final_evaluation.final_data`; `subset`: number of test
-    images that the user chose, or 0. Raises ValueError if the budget does not suffice for plain fine-tuning and one recipe on few images.
+    `predict`: images, float32 [N, H, W, C] in [0, 1] -> logits, by `network`, which is trained; `final` is of
+    `final_evaluation.final_data`; `subset`: number of test images that the user chose, or 0. Raises ValueError if the budget does not
+    suffice for plain fine-tuning and one recipe on few images.
     """
     budget = parse_budget(config.budget)
     if budget.in_steps and budget.amount * ONE_RUNG[0] < 2 * MINIMUM_STEPS:
         needed = math.ceil(2 * MINIMUM_STEPS / ONE_RUNG[0])
         raise ValueError(f"Expected a budget for plain fine-tuning and one recipe, {needed} steps. Received: {config.budget}")
     height, width, _ = parts.validation.image_shape
-    forward = _seconds_per_image(predict, first_images(parts.validation, batch_of(height, width))[0])
+    images = first_images(parts.validation, batch_of(height, width))[0]
+    forward = _seconds_per_image(lambda batch: predict_logits(predict, batch), images)
     fixed, per_image = _seconds_of_final(predict, parts.validation, final)
-    attacked = 2 * PASSES * forward * _attack_passes(final, subset or len(parts.test))
+    gradients = _seconds_per_image(_gradients_of(network), images[:GRADIENT_IMAGES])
+    attacked = 2 * gradients * _attack_passes(final, subset or len(parts.test))
     if budget.in_steps:
         return Plan(final_seconds=fixed + attacked + per_image * min(subset or FINAL_IMAGES, len(parts.test)) + REPORT)
     size = budget.amount
-    versions = PASSES * ATTACK_STEPS if config.target == "adversarial" else 1 if config.shift else PAIRS_PER_IMAGE
+    attack = ATTACK_STEPS * gradients / forward  # in forward passes
+    versions = attack if config.target == "adversarial" else 1 if config.shift else PAIRS_PER_IMAGE
 
     def affordable(part, seconds, most):
         return int(min(most, max(MIN_IMAGES, OF_BUDGET[part] * size / seconds)))
@@ -84,8 +98,7 @@ def make(
     tested = subset or affordable("final", per_image, FINAL_IMAGES)
     of_final = fixed + attacked + per_image * min(tested, len(parts.test)) + REPORT
     evaluation_seconds = forward * (min(len(parts.validation), count) * versions + min(len(parts.validation), clean))
-    step = PASSES * forward * batch_size
-    shortest = GRAPH + MINIMUM_STEPS * step + len(QUICK_COEFFICIENTS) * evaluation_seconds
+    shortest = GRAPH + MINIMUM_STEPS * gradients * batch_size + len(QUICK_COEFFICIENTS) * evaluation_seconds
     diagnosed = affordable("diagnosis", CHANGES * forward, diagnosis.MAX_IMAGES)
     before = time.monotonic() - begin + CHANGES * forward * min(len(parts.validation), diagnosed) + evaluation_seconds
     needed = before + 2 * shortest / ONE_RUNG[0] + of_final
@@ -98,13 +111,26 @@ def make(
     return Plan(count, clean, diagnosed, tested, of_final, shortest, before)
 
 
-def _seconds_per_image(predict, images):
-    """Seconds of a forward pass, from the median of some batches."""
-    predict_logits(predict, images)  # builds the graph
+def _gradients_of(network):
+    """A graph: images -> gradients with respect to the weights."""
+
+    @tf.function(reduce_retracing=True)
+    def gradients(images):
+        with tf.GradientTape() as tape:
+            outputs = tf.nest.flatten(network(images, training=False))  # which changes no weight
+            loss = tf.add_n([tf.reduce_mean(tf.cast(one, tf.float32) ** 2) for one in outputs])
+        return [tf.reduce_sum(one) for one in tape.gradient(loss, network.trainable_variables) if one is not None]
+
+    return gradients
+
+
+def _seconds_per_image(function, images):
+    """Seconds per image of a function of images, from the median of some calls."""
+    function(images)  # builds the graph
     times: list[float] = []
     while len(times) < 3 and sum(times) < 2.0:
         begin = time.monotonic()
-        predict_logits(predict, images)
+        function(images)
         times.append(time.monotonic() - begin)
     return float(np.median(times)) / len(images)
 
