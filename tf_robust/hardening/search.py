@@ -17,6 +17,7 @@ from tf_robust.hardening.config import Budget
 from tf_robust.hardening.target import Outcome
 from tf_robust.hardening.training import State, Trainers, Weights, greedy_soup, interpolate
 from tf_robust.hardening.trials import Member, Point, Trial, TrialStore, attainable, best_point, merit
+from tf_robust.metrics.paired import paired_difference
 from tf_robust.training.loop import TrainingDiverged
 from tf_robust.utils import progress
 from tf_robust.utils.progress import duration
@@ -119,7 +120,7 @@ class Search:
                 self.log(f"The loss of plain fine-tuning rises within a few steps: its learning rate is {control.learning_rate:g}.")
         trials = [self._trial(control, 0, self._share(0, self.candidates))]
         for _ in range(LOWER_RATES):
-            if not trials[-1].diverged and self.start.clean - trials[-1].points[-1].clean <= MAX_CONTROL_LOSS:
+            if not trials[-1].diverged and not self._is_harmed(trials[-1].points[-1]):
                 break
             rate, control = control.learning_rate, self._slower(control)
             self.log(f"Plain fine-tuning at learning rate {rate:g} harms the model: recipes have {control.learning_rate:g}.")
@@ -139,6 +140,11 @@ class Search:
         if trials[-1].candidate.control:
             raise ValueError("Expected a model that one of the recipes can train. Received: one that suits none, as stated above")
         return trials
+
+    def _is_harmed(self, point):
+        """Whether a model has lost clean accuracy, more than a little and significantly: with few images some are lost by chance."""
+        change = paired_difference(point.outcome.clean, self.start.outcome.clean)
+        return -change["mean"] > MAX_CONTROL_LOSS and change["high"] is not None and change["high"] < 0
 
     def _shortest(self, candidate, control):
         """Seconds of the shortest trial of a candidate, from those of a step of plain fine-tuning."""
