@@ -132,6 +132,7 @@ def lenet_with_batch_norm(seed):
 @pytest.mark.slow
 def test_with_batch_norm_fcl_is_more_robust_to_uniform_noise_than_cross_entropy(seed=0):
     train, test = (data.open_source("synthetic_digits", split) for split in ("train", "test"))
+    train = data.stratified_subset(train, 5000)
     images, labels = (np.concatenate(parts) for parts in zip(*data.evaluation_batches(test)))
     noised = noise_sets.uniform_noise(images, seed=0)
 
