@@ -106,9 +106,9 @@ def hardened(start, tmp_path_factory):
     return tfr.harden(start, folder=folder, **MANY_STEPS), folder
 
 
-def helpful(*arguments):
+def helpful(*arguments, **options):
     """The choice of a search, as one that helps."""
-    return dataclasses.replace(choose(*arguments), helps=True)
+    return dataclasses.replace(choose(*arguments, **options), helps=True)
 
 
 def test_a_model_becomes_more_robust_on_images_never_used_before(hardened):
