@@ -47,7 +47,7 @@ flip = keras.Sequential([keras.layers.RandomTranslation(0.1, 0.1, fill_mode="con
 extra_corruptions = tfr.layers.RandomCorruption({{ extra_corruptions }}).augment
 {% endif %}
 {% if noise %}
-noise = tfr.layers.PatchGaussian(**{{ repr(noise) }}).augment
+noise = tfr.layers.PatchGaussian({{ noise }}).augment
 {% endif %}
 {% for candidate, parts, method, settings in members %}
 
@@ -332,7 +332,7 @@ def lines_of(
         batch_size=batch_size,
         flip=any(candidate.augmentations for candidate in candidates),
         extra_corruptions=metrics.EXTRA if any("extra_corruptions" in candidate.views for candidate in candidates) else (),
-        noise=NOISE if any("noise" in candidate.views for candidate in candidates) else {},
+        noise=", ".join(f"{name}={value}" for name, value in NOISE.items()) if any("noise" in one.views for one in candidates) else "",
         members=members,
         momentum=MOMENTUM,
         point=point,
