@@ -31,7 +31,7 @@ from tf_robust.hardening.data import fraction_held_out
 from tf_robust.hardening.result import Hardened, frontier_chart
 from tf_robust.hardening.search import Search
 from tf_robust.hardening.target import Outcome
-from tf_robust.hardening.trials import Choice, Member, Point, choose
+from tf_robust.hardening.trials import Choice, ClassChange, Member, Point, choose
 from tf_robust.runs import workdir
 from tf_robust.saved_models.interface import read_card, training_data, trainings
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
@@ -453,3 +453,12 @@ def test_few_images_do_not_tell_an_accuracy_from_chance(labels, correct, needed)
     ) as error:
         harden._check_start(types.SimpleNamespace(outcome=Outcome(outcome, outcome)), np.array(labels), "m.keras")
     assert "near" not in str(error.value)
+
+
+def test_the_class_that_loses_most_is_named_with_an_interval_for_all_classes():
+    note = harden.class_note(ClassChange(1, -0.05, -0.12, 0.02, 40), ("owl", "cat"), 10)
+    assert note == (
+        "Largest loss of clean accuracy of a class: 'cat', -0.050 [-0.120, +0.020] (40 validation images; the interval is for 10 classes at "
+        "once)."
+    )
+    assert harden.class_note(ClassChange(1, 0.0, 0.0, 0.0, 40), ("owl", "cat"), 10) == "No class lost clean accuracy on validation images."

@@ -236,10 +236,12 @@ def summary(choice, config: HardenConfig, tried: bool = True) -> str:
 
 
 def class_note(change: ClassChange, class_names: Sequence[str], classes: int) -> str:
-    """Returns a sentence on the class that lost most of its clean accuracy, or gained least, of a number of classes."""
-    text = f"{class_names[change.label]} {change.mean:+z.3f} {interval(change.low, change.high, '+')}".rstrip()
-    images = f"{change.num_images:,} validation images (interval for {classes} classes at once)"
-    return f"The class whose clean accuracy changes least favorably: {text} on {images}."
+    """Returns a sentence on the class that lost most of its clean accuracy, of a number of classes."""
+    if change.mean >= 0:
+        return "No class lost clean accuracy on validation images."
+    text = f"{change.mean:+z.3f} {interval(change.low, change.high, '+')}".rstrip()
+    images = f"{change.num_images:,} validation images; the interval is for {classes:,} classes at once"
+    return f"Largest loss of clean accuracy of a class: {class_names[change.label]!r}, {text} ({images})."
 
 
 def control_wins(start: Point, control: Point, compared: Sequence[Point], max_clean_loss: float) -> str:
