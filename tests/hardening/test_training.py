@@ -23,6 +23,7 @@ from tf_robust.hardening.training import (
     interpolate,
     reestimate,
 )
+from tf_robust.hardening.trials import Trial, TrialStore
 from tf_robust.training.loop import TrainingDiverged
 
 BATCH = 16
@@ -129,7 +130,7 @@ def test_noise_of_random_strength_has_one_standard_deviation_per_image():
     assert np.corrcoef(corners, within)[0, 1] > 0.9
 
 
-def test_a_training_goes_on_with_weights_velocities_dropout_and_data_where_it_ended(source, monkeypatch):
+def test_a_training_goes_on_with_weights_velocities_dropout_and_data_where_it_ended(source, tmp_path, monkeypatch):
     """With a constant learning rate 7 + 6 steps are 13 steps, also after the state went through a file, by trainers made anew."""
     monkeypatch.setattr("tf_robust.hardening.training.np.cos", lambda _: 1.0)
     candidate = Candidate("one", "noisymix", {"mixing": False, "noise": "none"}, ("clean", "clean", "patch_gaussian"))
@@ -139,7 +140,9 @@ def test_a_training_goes_on_with_weights_velocities_dropout_and_data_where_it_en
         return _trainers(source, keras.Model(model.inputs, keras.layers.Dropout(0.5, seed=1)(model.outputs[0])))
 
     complete, state = trainers().train(candidate, 13), trainers().train(candidate, 7)
-    again = trainers().train(candidate, 6, state)
+    store, trial = TrialStore(str(tmp_path / "trials"), {}), Trial(candidate, 0, (7,), 1.0, ())
+    store.write(trial, state, 1.0)
+    again = trainers().train(candidate, 6, store.state(trial))
     assert again.steps == 13 and len(again.others) == len(complete.others) > 4
     for one, other in zip([*again.weights, *again.others], [*complete.weights, *complete.others]):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
