@@ -455,7 +455,7 @@ def test_few_images_do_not_tell_an_accuracy_from_chance(labels, correct, needed)
     assert "near" not in str(error.value)
 
 
-def test_the_class_that_loses_most_is_named_with_an_interval_for_all_classes():
+def test_the_class_with_the_largest_loss_is_named_with_an_interval_for_all_classes():
     note = harden.class_note(ClassChange(1, -0.05, -0.12, 0.02, 40), ("owl", "cat"), 10)
     assert note == (
         "Largest loss of clean accuracy of a class: 'cat', -0.050 [-0.120, +0.020] "

@@ -86,3 +86,12 @@ def test_all_batches_have_one_shape(monkeypatch, limits):
     images = images_of(12)
     np.testing.assert_allclose(predict_logits(recorded, images), predict(images), rtol=1e-5)
     assert shapes == {(5, 8, 8, 3)}
+
+
+def test_images_of_8_bits_are_kept_as_such_and_classified_alike():
+    levels, predict = np.random.RandomState(0).randint(0, 256, (12, 8, 8, 3)).astype(np.uint8), linear()
+    kept = target.compact(levels.astype(np.float32) / 255)
+    assert kept.dtype == np.uint8 and (kept == levels).all()
+    np.testing.assert_array_equal(predict_logits(predict, kept), predict_logits(predict, levels.astype(np.float32) / 255))
+    finer = images_of(12)
+    assert target.compact(finer) is finer

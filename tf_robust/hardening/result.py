@@ -258,7 +258,7 @@ class Hardened:
             "Candidates",
             frame_of("candidate", cells, ["rung", "steps", "seconds", "clean", "target", "coefficient"]),
             "Accuracies on validation images, of the interpolation that attains more within the allowed clean loss. A candidate "
-            "starts from the model's own weights, and goes on in a later rung; steps and seconds are those of all its rungs.",
+            "starts from the model's own weights, and goes on in a later rung; steps and seconds are sums over its rungs.",
         )
 
 

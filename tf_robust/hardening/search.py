@@ -147,7 +147,7 @@ class Search:
         return -change["mean"] > MAX_CONTROL_LOSS and change["high"] is not None and change["high"] < 0
 
     def _shortest(self, candidate, control):
-        """Seconds of the shortest trial of a candidate, from those of a step of plain fine-tuning."""
+        """Seconds of the shortest trial of a candidate, estimated by a step of plain fine-tuning."""
         step = self.trainers.seconds_per_step(control) * candidate.cost / control.cost
         return MINIMUM_STEPS * step + len(QUICK_COEFFICIENTS) * self.seconds_of_evaluation
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tf_robust import attacks, corruptions, metrics
 from tf_robust.attacks.attack import Predict
 from tf_robust.evaluation import scoring
+from tf_robust.ops import image_ops
 
 SEED = 23  # of corruptions and attacks on validation images
 PAIRS_PER_IMAGE = 3
@@ -97,8 +98,8 @@ def versions(
         for number in np.unique(chosen):
             members = np.flatnonzero(chosen == number)
             name, severity = pairs[number]
-            made = corruptions.corrupt(images[members], name, severity, SEED, members, probabilities=probabilities).numpy()
-            changed[members] = to_levels(made)
+            made = corruptions.corrupt(images[members], name, severity, SEED, members, probabilities=probabilities)
+            changed[members] = image_ops.to_levels(made).numpy()
         arrays.append(changed)
     return arrays
 
@@ -108,27 +109,18 @@ def batch_of(height: int, width: int) -> int:
     return max(1, min(BATCH, BATCH_PIXELS // (height * width)))
 
 
-def to_levels(images: np.ndarray) -> np.ndarray:
-    """Returns images in [0, 1] rounded to 8 bits, uint8, as files of images are: a quarter of the memory."""
-    return np.rint(images * 255.0).astype(np.uint8)
-
-
-def to_unit(images: np.ndarray) -> np.ndarray:
-    """Returns float32 images in [0, 1] of uint8 images; others are unchanged."""
-    return images.astype(np.float32) / 255.0 if images.dtype == np.uint8 else images
-
-
 def compact(images: np.ndarray) -> np.ndarray:
-    """Returns images as uint8 if they have been, otherwise unchanged."""
-    levels = to_levels(images)
-    return levels if np.abs(to_unit(levels) - images).max(initial=0.0) < 1e-6 else images
+    """Returns images, float32 in [0, 1], as uint8 if they have been, a quarter of the memory; otherwise unchanged."""
+    levels = image_ops.to_levels(images)
+    return levels.numpy() if np.abs(image_ops.to_float(levels).numpy() - images).max(initial=0.0) < 1e-6 else images
 
 
 def predict_logits(predict: Predict, images: np.ndarray) -> np.ndarray:
     """Returns the logits [N, classes] of a model. The last batch is filled up, so that a graph is traced for one shape."""
     logits, size = [], min(len(images), batch_of(*images.shape[1:3]))
     for start in range(0, len(images), size):
-        batch = to_unit(images[start : start + size])
+        batch = images[start : start + size]
+        batch = image_ops.to_float(batch).numpy() if batch.dtype == np.uint8 else batch
         full = np.concatenate([batch, np.zeros((size - len(batch), *batch.shape[1:]), batch.dtype)])
         logits.append(np.asarray(predict(tf.constant(full)))[: len(batch)])
     return np.concatenate(logits)

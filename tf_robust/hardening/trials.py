@@ -175,7 +175,7 @@ class Trial:
     candidate: Candidate
     rung: int
     parts: tuple[int, ...]  # steps of each rung in which it was trained
-    seconds: float  # of training and evaluation, with those of earlier rungs
+    seconds: float  # of training and evaluation, with earlier rungs
     points: tuple[Point, ...]  # the fine-tuned model and interpolations with the initial model
     diverged: bool = False  # then the points are the initial model
 
