@@ -1,5 +1,6 @@
 """Base classes of methods that encode further views of the images, or add an auxiliary term to the cross-entropy."""
 
+import contextlib
 import functools
 import typing
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ import tensorflow as tf
 from tf_robust.data.pipeline import Batch
 from tf_robust.methods.base import Gradients, Method
 from tf_robust.training import distribution
+
+BatchNorm = typing.Literal["auto", "own", "joint", "inference", "updating"]
 
 
 class FurtherViewsMethod(Method):
@@ -22,13 +25,14 @@ class FurtherViewsMethod(Method):
         batch_norm: statistics by which batch norm normalizes the further views. `own`: those of the view's own batch, which do not
             update the moving averages. `joint`: those of the images and all further views together, which update the moving
             averages. `inference`: the moving averages, as in the exported model, with gradients through scale and offset.
+            `updating`: as `own`, but every view updates the moving averages, as a call of a Keras model in training mode does.
             `auto`: the method's default.
     """
 
     auto_batch_norm = "inference"
-    batch_norm_choices: tuple[str, ...] = ("own", "joint", "inference")
+    batch_norm_choices: tuple[str, ...] = ("own", "joint", "inference", "updating")
 
-    def __init__(self, classifier: keras.Model, *, batch_norm: typing.Literal["auto", "own", "joint", "inference"] = "auto", **kwargs):
+    def __init__(self, classifier: keras.Model, *, batch_norm: BatchNorm = "auto", **kwargs):
         super().__init__(classifier, **kwargs)
         choices = ("auto", *self.batch_norm_choices)
         if batch_norm not in choices:
@@ -36,7 +40,7 @@ class FurtherViewsMethod(Method):
         self.batch_norm = self.auto_batch_norm if batch_norm == "auto" else batch_norm
 
     def encode_further(self, images: tf.Tensor, training: bool, network: keras.Model | None = None) -> typing.Any:
-        """Returns the outputs for one further view, normalized as `own` or `inference`; does not update the moving averages.
+        """Returns the outputs for one further view, normalized as `batch_norm` says, `own` in place of `joint`.
 
         Dropout draws the same mask as in the first view.
 
@@ -45,7 +49,7 @@ class FurtherViewsMethod(Method):
             training: bool.
             network: the network, or a part of it; None: the network.
         """
-        with self.without_updates():
+        with contextlib.nullcontext() if self.batch_norm == "updating" else self.without_updates():
             return (network or self.network)(images, training=training and self.batch_norm != "inference")
 
     def encode_views(self, views: Sequence[tf.Tensor], training: bool, network: keras.Model | None = None) -> list:

@@ -19,7 +19,7 @@ from tf_robust.data.pipeline import Batch
 from tf_robust.methods import mixing
 from tf_robust.methods.base import Method, Terms
 from tf_robust.methods.checks import positive
-from tf_robust.methods.further_views import FurtherViewsMethod
+from tf_robust.methods.further_views import BatchNorm, FurtherViewsMethod
 from tf_robust.ops import image_ops, philox
 from tf_robust.ops.draws import Draws
 
@@ -271,7 +271,7 @@ class AugMix(NoisyMix):
         classifier: keras.Model,
         *,
         jsd_weight: float = 12.0,
-        batch_norm: typing.Literal["auto", "own", "joint", "inference"] = "auto",
+        batch_norm: BatchNorm = "auto",
         **kwargs,
     ):
         super().__init__(
