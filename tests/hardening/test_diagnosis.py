@@ -46,7 +46,7 @@ def short(monkeypatch):
 
 def validation_of(images, labels, **options):
     attack = attacks.ProjectedGradientDescent(norm="linf", radius=0.1, steps=1)
-    return ValidationSet(images, labels, "adversarial", attack=attack, **options)
+    return ValidationSet(images, labels, (), attack=attack, **options)
 
 
 @pytest.fixture(scope="module")

@@ -41,6 +41,11 @@ def given(source=None, name="arrays", **changes):
     return EvaluationData(DataConfig(data=name, **changes), evaluation.EvalConfig(evaluations=("clean",)), images=source)
 
 
+def constant(images):
+    """A model that predicts the first class."""
+    return np.eye(3, dtype=np.float32)[np.zeros(len(images), int)]
+
+
 def write_folder(path, counts, value=0, size=4):
     """Image files of value, value + 1, ... in class folders. counts: {class: number}."""
     for name, count in counts.items():
@@ -162,7 +167,7 @@ def test_images_given_for_validation_need_the_same_classes_and_channels():
 def test_many_validation_images_are_a_fair_sample_of_the_classes():
     source = coded(5000, labels=np.repeat([0, 1, 2], [3000, 1500, 500]))
     parts = parts_of(given(coded(30)), source, coded(10))
-    chosen = validation_set(parts, HardenConfig(target="blur_corruptions"), given(source))
+    chosen = validation_set(parts, HardenConfig(target="blur_corruptions"), given(source), constant)
     assert len(chosen.labels) == MAX_VALIDATION_IMAGES == 1000
     assert np.abs(np.bincount(chosen.labels) - [600, 300, 100]).max() <= 1
 
@@ -184,7 +189,7 @@ def test_the_images_of_a_shift_are_divided_in_half(night):
     assert parts.summary.endswith("Of " + night + ": 0 training, 13 validation and 12 test images, split by seed 20210101.")
     again = parts_of(given(coded(60)), config=config).shift
     assert again.test.paths == shift.test.paths
-    chosen = validation_set(parts, config, given(coded(60)))
+    chosen = validation_set(parts, config, given(coded(60)), constant)
     assert len(chosen.labels) == 9 and len(chosen.shift.labels) == 13 and chosen.shift.images.shape == (13, 4, 4, 3)
     assert np.bincount(chosen.shift.labels, minlength=3).tolist() == [0, 7, 6]
 
@@ -265,7 +270,7 @@ def test_all_classes_of_the_model_compete_in_a_search_unless_masked(tmp_path, cl
     described = dataclasses.replace(given(name=name, label_map=str(tmp_path / "map.txt"), classes=classes), num_classes=7)
     parts = parts_of(described)
     assert parts.train.num_classes == 7 and {one.class_mask for one in splits(parts).values()} == {mask}
-    assert validation_set(parts, HardenConfig(target="blur_corruptions"), described).class_mask == mask
+    assert validation_set(parts, HardenConfig(target="blur_corruptions"), described, constant).class_mask == mask
     final = final_data(parts, described, HardenConfig(target="noise"))
     source = dataclasses.replace(final, eval_config=dataclasses.replace(final.eval_config, evaluation_split="all")).evaluation_source()
     assert source.class_mask == mask and source.paths == parts.test.paths

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tf_robust as tfr
 from tests.command_line import main
 from tests.small_runs import without_charts  # noqa: F401
-from tf_robust import data
+from tf_robust import data, metrics
 from tf_robust.configs import DataConfig
 from tf_robust.corruptions import noise_sets
 from tf_robust.evaluation import EvalConfig
@@ -348,17 +348,26 @@ def test_changed_data_of_a_hardened_model_are_refused_and_unknown_parts_are_note
 )
 def test_the_final_evaluation_attacks_with_the_radius_of_the_target(config, evaluations, radii, expected):
     chosen = EvalConfig(evaluations=tuple(evaluations.split(",")), attack_radii=radii)
-    found = final_evaluation._with_target(chosen, HardenConfig(**config))
+    found = final_evaluation._with_target(chosen, HardenConfig(**config), (8, 8, 3))
     assert found.attack_radii == expected and found.evaluations == ("clean", "adversarial")
 
 
-def test_the_final_evaluation_measures_the_target():
-    for target, evaluation in (("noise", "noise"), ("corruptions", "corruptions"), ("blur_corruptions", "corruptions")):
-        found = final_evaluation._with_target(EvalConfig(evaluations=("clean",)), HardenConfig(target=target))
-        assert found.evaluations == ("clean", evaluation)
-    assert final_evaluation._with_target(EvalConfig(evaluations=("clean",)), HardenConfig(target="shift=folder:x")).evaluations == (
-        "clean",
-    )
+@pytest.mark.parametrize(
+    "target, chosen, evaluations, names",
+    [
+        ("noise", "clean", "clean,noise", ()),
+        ("corruptions", "clean", "clean,corruptions", metrics.BENCHMARK),
+        ("blur_corruptions:2,fog,noise", "clean", "clean,corruptions,noise", (*metrics.GROUPS["blur"], "fog")),
+        ("fog", "clean,corruptions", "clean,corruptions", ()),
+        ("sparkles,fog", "clean,corruptions_bar", "clean,corruptions_bar,corruptions", ("fog",)),
+        ("sparkles", "clean,corruptions", "clean,corruptions", (*metrics.MEANS["mean19"], "sparkles")),
+        ("shift=folder:x", "clean", "clean", ()),
+    ],
+)
+def test_the_final_evaluation_measures_the_target(target, chosen, evaluations, names):
+    given = EvalConfig(evaluations=tuple(chosen.split(",")))
+    found = final_evaluation._with_target(given, HardenConfig(target=target), (32, 32, 3))
+    assert found.evaluations == tuple(evaluations.split(",")) and found.corruptions == names
 
 
 def test_a_file_that_cannot_be_loaded_leaves_the_evaluation_of_the_model_in_memory(tmp_path):
@@ -415,7 +424,7 @@ def test_summary_says_when_little_is_gained_and_how_many_images_would_decide():
 
 def test_a_search_that_plain_fine_tuning_wins_says_so_first():
     random = np.random.default_rng(0)
-    control, recipe = (Member(candidate, (32,), 2) for candidate in candidates.candidates("noise")[:2])
+    control, recipe = (Member(candidate, (32,), 2) for candidate in candidates.candidates(("noise",))[:2])
     start, best, other, harmful = (
         Point(Outcome(np.arange(200) < clean, (random.random(200) < target).astype(float)), 1.0, members)
         for clean, target, members in ((190, 0.4, ()), (189, 0.8, (control,)), (189, 0.7, (recipe,)), (100, 1.0, (recipe,)))

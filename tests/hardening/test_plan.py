@@ -46,7 +46,7 @@ def test_a_fast_model_has_as_many_images_as_without_a_plan(make):
     made = make("30m", 1e-5)
     assert (made.images, made.clean, made.diagnosis, made.final) == (1000, 5000, 500, 2000)
     assert made.final_seconds == pytest.approx(10.0 + 0.02 * 2000 + plan.REPORT)
-    assert made.begin == pytest.approx(5.0 + 1e-5 * (25 * 400 + 400 * 4))  # 400 validation images
+    assert made.begin == pytest.approx(5.0 + 1e-5 * (25 * 400 + 400 * (4 + 3)))  # 400 validation images
     assert made.shortest == pytest.approx(plan.GRAPH + 20 * 3 * 64e-5 + 2 * 1e-5 * 400 * 4)
 
 

@@ -78,7 +78,7 @@ def _search(tmp_path, budget, trainers=None, **options):
 
     arguments = {"budget": parse_budget(budget), "max_clean_loss": 0.01, "clock": clock, "log": lambda line: None, **options}
     return Search(
-        trainers, evaluate, candidates("corruptions"), store=TrialStore(str(tmp_path / "trials"), {"budget": budget}), **arguments
+        trainers, evaluate, candidates(("corruptions",)), store=TrialStore(str(tmp_path / "trials"), {"budget": budget}), **arguments
     )
 
 
@@ -142,7 +142,7 @@ def test_a_recipe_that_the_model_does_not_suit_is_left_out(tmp_path):
         f"{name} is left out: Expected a model with layers" for name in trainers.unsuitable
     ]
     assert search.ranked(search.trials)[0].candidate.recipe == "NoisyMix" and not set(trainers.unsuitable) & trainers.known
-    trainers.unsuitable = tuple(candidate.recipe for candidate in candidates("corruptions") if not candidate.control)
+    trainers.unsuitable = tuple(candidate.recipe for candidate in candidates(("corruptions",)) if not candidate.control)
     with pytest.raises(ValueError, match="one that suits none"):
         _search(tmp_path / "none", "20m", trainers).run()
 
@@ -151,7 +151,7 @@ def test_rungs_keep_the_better_candidates(tmp_path):
     search = _search(tmp_path, "20m")
     search.run()
     rungs = [[trial for trial in search.trials if trial.rung == rung] for rung in range(3)]
-    assert len(rungs[0]) == len(candidates("corruptions"))
+    assert len(rungs[0]) == len(candidates(("corruptions",)))
     assert [trial.candidate.recipe for trial in rungs[1][:2]] == ["AugMix + JSD", "NoisyMix"]
     assert {trial.candidate.recipe for trial in rungs[1]} == {"AugMix + JSD", "NoisyMix"} and len(rungs[1]) > 2
     assert rungs[2][0].candidate.control and rungs[2][1].candidate.variation == "crop and flip" and len(rungs[2]) == 3
@@ -264,7 +264,7 @@ def test_a_budget_too_short_for_three_rungs_has_one_with_the_cheapest_recipes(tm
     search = _search(tmp_path, budget, shortest=15.0 if "s" not in budget[-5:] or budget == "60s" else 20)
     search.run()
     assert [trial.rung for trial in search.trials] == [0] * (recipes + 1) and search.trials[0].candidate.control
-    every = candidates("corruptions")[1:]
+    every = candidates(("corruptions",))[1:]
     assert {trial.candidate.cost for trial in search.trials[1:]} == {*sorted(one.cost for one in every)[:recipes]}
     amount = search.budget.amount
     used = sum(trial.steps for trial in search.trials) if search.budget.in_steps else search.clock.seconds
@@ -296,7 +296,7 @@ def test_the_progress_line_tells_what_the_allowed_loss_leaves(tmp_path, allowed,
     """50 steps reach half of NoisyMix's gain, for a clean loss of 0.0025, and half of the way to that a quarter of this loss."""
     lines: list[str] = []
     search = _search(tmp_path, "100000steps", log=lines.append, max_clean_loss=allowed)
-    search._trial(next(one for one in candidates("corruptions") if one.recipe == "NoisyMix"), 0, 50)
+    search._trial(next(one for one in candidates(("corruptions",)) if one.recipe == "NoisyMix"), 0, 50)
     assert expected in lines[0] and lines[0].endswith("; the best so far")
 
 
@@ -306,14 +306,14 @@ BUILT: set[tuple[str, str]] = set()
 @pytest.mark.parametrize("target", (*TARGETS, "shift=folder:night"))
 def test_candidates_are_methods_with_hyperparameters_that_they_have(target):
     """Each method is built once with the same hyperparameters, which several targets share."""
-    recipes = candidates(target, values=192)
+    recipes = candidates((target,), values=192)
     assert recipes[0].control and len({recipe.name for recipe in recipes}) == len(recipes) >= 4
     for recipe in recipes:
         for one in (recipe, *variations(recipe, has_batch_norm=True, has_layers=True)):
             if (configuration := (one.method, repr(one.settings))) not in BUILT:
                 METHODS[one.method](_tiny(), **one.settings)
                 BUILT.add(configuration)
-    assert "fcl" not in {recipe.method for recipe in candidates(target, skip=("fcl",))}
+    assert "fcl" not in {recipe.method for recipe in candidates((target,), skip=("fcl",))}
 
 
 def _tiny():
@@ -350,7 +350,7 @@ def test_a_gain_that_costs_too_much_clean_accuracy_counts_as_far_as_it_is_allowe
 
 def test_the_store_keeps_weights_of_bfloat16(tmp_path):
     store, weights = TrialStore(str(tmp_path), {}), [np.array([0.75, -3.0], tf.bfloat16.as_numpy_dtype), np.array([2], np.int64)]
-    trial = Trial(candidates("corruptions")[0], 0, (4, 6), 1.0, (), False)
+    trial = Trial(candidates(("corruptions",))[0], 0, (4, 6), 1.0, (), False)
     store.write(trial, State(weights, [np.array(7)], 10), 1.0)
     state = store.state(trial)
     assert [one.tolist() for one in state.others] == [7] and state.steps == 10

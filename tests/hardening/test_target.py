@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_robust import attacks, corruptions
+from tf_robust import attacks, corruptions, metrics
 from tf_robust.hardening import target
+from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.target import LabeledImages, ValidationSet, pairs_of, predict_logits, versions
 
 
@@ -38,7 +39,7 @@ def test_outcome_is_the_fraction_of_versions_classified_correctly():
     images, predict = images_of(12), linear()
     labels = np.argmax(predict(images), axis=1)
     labels[:3] = (labels[:3] + 1) % 4
-    outcome = ValidationSet(images, labels, "noise_corruptions").evaluate(predict)
+    outcome = ValidationSet(images, labels, pairs_of("noise_corruptions")).evaluate(predict)
     assert outcome.clean.tolist() == [False] * 3 + [True] * 9
     arrays = [one.astype(np.float32) / 255 for one in versions(images, pairs_of("noise_corruptions"), 3)]
     expected = [np.mean([np.argmax(predict(one[i : i + 1])[0]) == labels[i] for one in arrays]) for i in range(12)]
@@ -49,7 +50,7 @@ def test_attacked_images_are_those_of_the_attack():
     images, predict = images_of(12), linear()
     labels = np.argmax(predict(images), axis=1)
     attack = attacks.ProjectedGradientDescent(norm="linf", radius=0.05, steps=3)
-    outcome = ValidationSet(images, labels, "adversarial", attack=attack).evaluate(predict)
+    outcome = ValidationSet(images, labels, (), attack=attack).evaluate(predict)
     expected = np.argmax(predict(attack(predict, images, labels)), axis=1) == labels
     assert outcome.target.tolist() == expected.tolist() and not expected.all()
 
@@ -57,7 +58,7 @@ def test_attacked_images_are_those_of_the_attack():
 def test_images_of_a_shift_are_others_than_the_clean_ones():
     images, shifted, predict = images_of(12), images_of(7), linear()
     labels, shifted_labels = np.argmax(predict(images), axis=1), np.arange(7) % 4
-    outcome = ValidationSet(images, labels, "shift=night", shift=LabeledImages(shifted, shifted_labels)).evaluate(predict)
+    outcome = ValidationSet(images, labels, (), shift=LabeledImages(shifted, shifted_labels)).evaluate(predict)
     assert outcome.clean.all() and len(outcome.clean) == 12
     expected = [float(np.argmax(predict(shifted[i : i + 1])[0]) == shifted_labels[i]) for i in range(7)]
     assert outcome.target.tolist() == expected
@@ -69,7 +70,7 @@ def test_only_columns_of_the_mask_compete():
     labels, shifted_labels = np.array([0, 2])[np.argmax(logits[:, [0, 2]], axis=1)], 1 + np.argmax(logits[:, 1:3], axis=1)
     assert not np.array_equal(np.argmax(logits, axis=1), labels)
     shift = LabeledImages(images, shifted_labels, (1, 2))
-    outcome = ValidationSet(images, labels, "shift=night", class_mask=(0, 2), shift=shift).evaluate(predict)
+    outcome = ValidationSet(images, labels, (), class_mask=(0, 2), shift=shift).evaluate(predict)
     assert outcome.clean.all() and outcome.target.all()
 
 
@@ -86,6 +87,57 @@ def test_all_batches_have_one_shape(monkeypatch, limits):
     images = images_of(12)
     np.testing.assert_allclose(predict_logits(recorded, images), predict(images), rtol=1e-5)
     assert shapes == {(5, 8, 8, 3)}
+
+
+def test_pairs_of_a_target_have_the_weights_of_its_parts():
+    weights = HardenConfig(target="noise,blur_corruptions:2,fog:0.5,zoom_blur").weights
+    severities = {name: number for number, name in enumerate((*target.NOISE_SETS, *metrics.GROUPS["blur"], "fog"), 1)}
+    pairs = target.weighted_pairs(weights, severities)
+    shares = {name: pairs.count((name, severities[name])) / len(pairs) for name in severities}
+    expected = {
+        "uniform_noise": 0.5,
+        "nonuniform_noise": 0.5,
+        "defocus_blur": 0.5,
+        "glass_blur": 0.5,
+        "motion_blur": 0.5,
+        "zoom_blur": 1.5,
+        "fog": 0.5,
+    }
+    assert shares == pytest.approx({name: share / 4.5 for name, share in expected.items()})
+    alone = target.weighted_pairs(HardenConfig(target="corruptions").weights, dict.fromkeys(metrics.BENCHMARK, 3))
+    assert alone == [(name, 3) for name in metrics.BENCHMARK]
+
+
+@pytest.mark.parametrize("accuracies, expected", (((0.9, 0.8, 0.6, 0.3, 0.1), 3), ((1, 1, 1, 1, 0.9), 5), ((0.3, 0.3, 0.3, 0.3, 0.3), 5)))
+def test_a_corruption_has_the_severity_halfway_between_clean_accuracy_and_chance(accuracies, expected, monkeypatch):
+    """Of four classes: halfway from 1 to .25 is .625; of severities as near the last one. The value of an image tells both numbers."""
+    monkeypatch.setattr(target, "_changed", lambda images, name, severity, indices, _: severity + indices[:, None] / 100)
+
+    def predict(images):
+        severity, number = np.divmod(np.round(np.asarray(images)[:, 0] * 100), 100)
+        correct = number % 10 < 10 * np.array((1.0, *accuracies))[severity.astype(int)] - 1e-9
+        return np.eye(4)[np.where(correct, 0, 1)]
+
+    images = LabeledImages((np.arange(40, dtype=np.float32) / 100)[:, None], np.zeros(40, int))
+    monkeypatch.setattr(target, "predict_logits", lambda predict, images: predict(images))
+    assert target.halfway_severities(predict, images, ["fog", "snow"], 20) == {"fog": expected, "snow": expected}
+
+
+def test_noise_sets_replace_as_many_times_their_locations():
+    images, probabilities = np.full((50, 16, 16, 1), 0.5, np.float32), np.full((16, 16), 0.1)
+    for severity in (1, 3):
+        for name, rate in (("uniform_noise", 0.15), ("nonuniform_noise", 0.1)):
+            changed = versions(images, [(name, severity)], 1, probabilities)[0]
+            assert np.mean(np.abs(changed.astype(int) - 127.5) > 0.6) == pytest.approx(severity * rate, abs=0.015)
+
+
+REFUSED = ("fogg", "speckle_noise", "fog,fog", "noise,adversarial", "fog,shift=folder:night", "fog:0", "fog:x", "fog:21", "")
+
+
+@pytest.mark.parametrize("given", REFUSED)
+def test_other_targets_are_refused(given):
+    with pytest.raises(ValueError, match="Expected|Unknown"):
+        HardenConfig(target=given)
 
 
 def test_images_of_8_bits_are_kept_as_such_and_classified_alike():

@@ -13,7 +13,7 @@ from tf_robust.cli.flags import FLAGS_HOME, Options, expanded, flagfiles_of, las
 from tf_robust.configs import DataConfig, EvalConfig, TrainConfig, WriterConfig
 from tf_robust.configs.evaluation import unused_options
 from tf_robust.data.kinds import data_of
-from tf_robust.hardening.config import HardenConfig, evaluation_of
+from tf_robust.hardening.config import HardenConfig, evaluations_of
 from tf_robust.integrations.launchers import LAUNCHERS
 from tf_robust.saved_models.formats import files
 from tf_robust.saved_models.interface import ModelInterface, training_data
@@ -141,7 +141,7 @@ class Command:
         if TRAIN_ONLY[0] in evaluations:
             evaluations = [*EvalConfig.evaluations]
         if HardenConfig in self.configs:
-            evaluations += filter(None, [evaluation_of(last_value(arguments, "target", HardenConfig.target))])
+            evaluations += evaluations_of(last_value(arguments, "target", HardenConfig.target))
         unused = unused_options(evaluations, *map(chosen, ("attack", "adaptation", "corrupted_dir", "shifts")))
         if TrainConfig in self.configs and (select := last_value(arguments, "select", "")):
             with quiet.importing(arguments):

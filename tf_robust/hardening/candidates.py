@@ -2,11 +2,14 @@
 
 import dataclasses
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+
+from tf_robust import metrics
 
 LEARNING_RATE = 0.02  # peak, at a batch of 64; the search lowers it for models that it harms
 _COSTS = {"fcl": 4, "gaussian": 2, "similarity": 2, "input_gradient": 2, "adversarial": 6, "trades": 7}  # of a step of a method
 _AUGMIX = ("clean", "augmix", "augmix")
+NOISES = {"noise", "noise_corruptions", *metrics.GROUPS["noise"]}  # parts of a target, the kind of images on which some recipes train
 _JSD: dict[str, typing.Any] = {"mixing": False, "noise": "none", "jsd_weight": 12.0}
 
 Settings = Mapping[str, typing.Any]
@@ -36,14 +39,23 @@ class Candidate:
         """Passes through the model in a step, about, relative to plain fine-tuning."""
         return _COSTS.get(self.method, len(self.views))
 
+    @property
+    def trains_on_noise(self) -> bool:
+        """Whether it trains on images with noise; the extra corruptions have speckle noise."""
+        noises = {"noise", "patch_gaussian", "extra_corruptions"}
+        with_noise = self.method in ("gaussian", "fcl") or self.method == "noisymix" and self.settings.get("noise") != "none"
+        return with_noise or not noises.isdisjoint(self.views)
 
-def candidates(target: str, norm: str = "linf", radius: float = 4 / 255, values: int = 3072, skip: Sequence[str] = ()) -> list[Candidate]:
-    """Returns the recipes for a target: the control first, then the most promising, without the methods `skip`.
+
+def candidates(
+    target: Collection[str], norm: str = "linf", radius: float = 4 / 255, values: int = 3072, skip: Sequence[str] = ()
+) -> list[Candidate]:
+    """Returns the recipes for the parts of a target: the control first, then the most promising, without the methods `skip`.
 
     `norm` and `radius` are for the target adversarial; `values`: numbers in an image, of which FCL perturbs a twelfth, as in its paper.
     """
     jsd = {"JSD weight 4": {"jsd_weight": 4.0}, "JSD weight 25": {"jsd_weight": 25.0}}
-    sigma, sigmas = 0.3 if target == "noise" else 0.1, {"sigma 0.2": {"sigma": 0.2}, "sigma 0.05": {"sigma": 0.05}}
+    sigma, sigmas = 0.3 if {*target} == {"noise"} else 0.1, {"sigma 0.2": {"sigma": 0.2}, "sigma 0.05": {"sigma": 0.05}}
     fcl = {"weight 0.03": {"weight": 0.03}, "weight 0.003": {"weight": 0.003}}
     attack, betas = {"norm": norm, "radius": radius, "steps": 5}, {"beta 1": {"beta": 1.0}, "beta 6": {"beta": 6.0}}
     recipes = [
@@ -58,13 +70,13 @@ def candidates(target: str, norm: str = "linf", radius: float = 4 / 255, values:
         Candidate("input gradient", "input_gradient", {"weight": 0.1}, strengths={"weight 1": {"weight": 1.0}}),
     ]
     noise = Candidate("noise of random strength", "cross_entropy", {}, ("noise",))
-    if target == "noise":
+    if {*target} == {"noise"}:
         by_name = {recipe.recipe: recipe for recipe in recipes}
         order = ("FCL", "NoisyMix", "Gaussian", "Patch Gaussian", "extra corruptions", "AugMix + extra corruptions + JSD")
         recipes = [noise, *(by_name[name] for name in order)]
-    if target == "noise_corruptions":
+    elif not NOISES.isdisjoint(target):
         recipes = [noise, *recipes]
-    if target == "adversarial":
+    if "adversarial" in target:
         recipes = [
             Candidate("adversarial training", "adversarial", attack, strengths={"half the radius": {"radius": radius / 2}}),
             Candidate("TRADES", "trades", {**attack, "beta": 3.0}, strengths=betas),

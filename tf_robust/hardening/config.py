@@ -1,14 +1,18 @@
 """Configuration of hardening; the flags of the command line are derived from it."""
 
 import dataclasses
+import fractions
 import re
 import typing
 
+from tf_robust.configs.evaluation import check_corruptions
+from tf_robust.metrics.corruption_error import EXTRA
 from tf_robust.utils.errors import unknown
 
 GROUPS = ("noise", "blur", "weather", "digital")
 SHIFT = "shift="  # before the name of data: the target is accuracy on these images
 TARGETS = ("corruptions", *(f"{group}_corruptions" for group in GROUPS), "noise", "adversarial")
+MAX_WEIGHT = 20
 EVALUATIONS = ("clean", "noise", "corruptions", "corruptions_bar", "calibration")  # of the final evaluation, by default
 _UNITS = {"s": 1, "m": 60, "h": 3600, "steps": 1}
 
@@ -33,10 +37,12 @@ class HardenConfig:
     """Configuration of hardening.
 
     Args:
-        target: what to improve: corruptions (mean accuracy over 15 corruptions and 5 severities), one group of them
-            (noise_corruptions, blur_corruptions, weather_corruptions, digital_corruptions), noise (uniform and non-uniform),
-            adversarial (PGD), or shift=DATA, accuracy on images of the same classes under new conditions: a folder (shift=night or
-            shift=folder:night) or any other name of data. Half of them are for validation, half for the final evaluation.
+        target: what to improve: corruptions (mean accuracy over 15 corruptions), one group of them (noise_corruptions,
+            blur_corruptions, weather_corruptions, digital_corruptions), noise (uniform and non-uniform), or the name of a corruption;
+            several of these, and weights, as in noise,fog:2. Each corruption has the severity at which the initial model is nearest to
+            halfway between its clean accuracy and chance. Or adversarial (PGD), or shift=DATA, accuracy on images of the same classes
+            under new conditions: a folder (shift=night or shift=folder:night) or any other name of data. Half of them are for
+            validation, half for the final evaluation.
         adapt: also train on the images of target=shift=DATA: a third for training, for validation and for the final evaluation each.
         max_clean_loss: maximum loss of accuracy on unchanged validation images, as a fraction.
         max_class_loss: maximum loss of accuracy of any class on unchanged validation images, as a fraction; 1: no limit.
@@ -59,8 +65,7 @@ class HardenConfig:
     state_dict: str = ""
 
     def __post_init__(self):
-        if self.target not in TARGETS and not self.shift:
-            raise unknown("target", self.target, (*TARGETS, f"{SHIFT}DATA"))
+        self.weights  # noqa: B018, raises for an unknown name
         if self.adapt and not self.shift:
             raise ValueError(f"Expected target=shift=DATA with adapt, images to train on. Received: target={self.target}")
         for name in ("max_clean_loss", "max_class_loss"):
@@ -73,7 +78,36 @@ class HardenConfig:
         """Name of the data with images under new conditions, if they are the target; empty otherwise."""
         return self.target.removeprefix(SHIFT) if self.target.startswith(SHIFT) else ""
 
+    @property
+    def weights(self) -> dict[str, fractions.Fraction]:
+        """{group of corruptions, noise, or corruption: weight} of the target; empty for adversarial and a shift."""
+        if self.shift or self.target == "adversarial":
+            return {}
+        weights: dict[str, fractions.Fraction] = {}
+        for text in self.target.split(","):
+            name, _, weight = text.strip().partition(":")
+            if name in EXTRA:
+                raise ValueError(f"Expected a target on which no recipe trains. Received: {name}, one of the extra corruptions")
+            if name in weights or name == "adversarial" or len(text) > len(SHIFT) and text.startswith(SHIFT):
+                raise ValueError(f"Expected each name once in a target, and adversarial and {SHIFT}DATA alone. Received: {self.target}")
+            if name not in TARGETS:
+                try:
+                    check_corruptions((name,))
+                except ValueError as error:
+                    raise unknown("target", name, (*TARGETS, f"{SHIFT}DATA", "the name of a corruption")) from error
+            weights[name] = _weight(weight or "1")
+        return weights
 
-def evaluation_of(target: str) -> str:
-    """Returns the evaluation that gives the metrics of a target; empty for a shift, which needs none."""
-    return "" if target.startswith(SHIFT) else target if target in ("noise", "adversarial") else "corruptions"
+
+def _weight(text):
+    """A positive number as a fraction with a small denominator."""
+    number = float(text) if re.fullmatch(r"\d*\.?\d+", text) else 0.0
+    if not 0 < number <= MAX_WEIGHT:
+        raise ValueError(f"Expected a weight above 0 and at most {MAX_WEIGHT} in a target, as in fog:2. Received: {text!r}")
+    return max(fractions.Fraction(1, 10), fractions.Fraction(number).limit_denominator(10))
+
+
+def evaluations_of(target: str) -> tuple[str, ...]:
+    """Returns the evaluations that give the metrics of a target, which may be misspelled; none for a shift."""
+    names = () if target.startswith(SHIFT) else [one.strip().partition(":")[0] for one in target.split(",")]
+    return tuple(dict.fromkeys(name if name in ("noise", "adversarial") else "corruptions" for name in names))

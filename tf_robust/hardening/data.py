@@ -1,10 +1,12 @@
 """The images of a hardening search: training, validation and test images, and its target's images under new conditions."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 
-from tf_robust import attacks, data, evaluation
+from tf_robust import attacks, data, evaluation, metrics
+from tf_robust.attacks.attack import Predict
 from tf_robust.data import sources
 from tf_robust.data.kinds import shift_data
 from tf_robust.data.source import Source
@@ -12,7 +14,15 @@ from tf_robust.data.sources import Shift
 from tf_robust.data.subsets import SUBSET_SEED, JoinedSource, split_train_val_test, stratified_parts, stratified_subset, without_validation
 from tf_robust.evaluation.evaluation_data import EvaluationData, fraction_not_trained_on
 from tf_robust.hardening.config import HardenConfig
-from tf_robust.hardening.target import LabeledImages, ValidationSet, compact
+from tf_robust.hardening.target import (
+    PAIRS_PER_IMAGE,
+    LabeledImages,
+    ValidationSet,
+    compact,
+    corruptions_of,
+    halfway_severities,
+    weighted_pairs,
+)
 from tf_robust.saved_models.loading import Classifier
 from tf_robust.utils.progress import print_note
 
@@ -20,6 +30,7 @@ HELD_OUT = 0.15  # fraction of data without splits, for validation and for test 
 MAX_VALIDATION_IMAGES = 1000
 MAX_CLEAN_IMAGES = 5000  # for the accuracy on unchanged images, which must not fall and is cheap
 MIN_SHIFT_IMAGES = 20
+MIN_OF_SEVERITY, MAX_OF_SEVERITY = 4, 40  # images of a corruption at each severity, to find that of the target
 ATTACK_STEPS = 10
 SPLITS = ("train", "validation", "test")
 _SEEN = (
@@ -80,11 +91,18 @@ def parts_of(
 
 
 def validation_set(
-    parts: Parts, config: HardenConfig, given: EvaluationData, images: int = MAX_VALIDATION_IMAGES, clean: int = MAX_CLEAN_IMAGES
+    parts: Parts,
+    config: HardenConfig,
+    given: EvaluationData,
+    predict: Predict,
+    images: int = MAX_VALIDATION_IMAGES,
+    clean: int = MAX_CLEAN_IMAGES,
+    severities: Mapping[str, int] | None = None,
 ) -> ValidationSet:
     """Returns the images on which models are compared: at most `images` for the target, stratified, of validation or the new conditions.
 
-    The accuracy on unchanged images is computed on at most `clean`.
+    The accuracy on unchanged images is computed on at most `clean`. `severities`: of the target's corruptions; None: those of
+    `halfway_severities` of the initial model, `predict`.
     """
     unchanged, labels = evaluation.stratified_images(parts.validation, images)
     mask, shift = parts.validation.class_mask, None
@@ -93,12 +111,16 @@ def validation_set(
         target = parts.shift.validation
         shifted, classes = evaluation.stratified_images(target.source, images)
         shift = LabeledImages(compact(shifted), np.take(target.columns, classes), target.class_mask)
-    noise = evaluation.noise_probabilities(parts.train, given.eval_config) if config.target == "noise" else None
+    noise = evaluation.noise_probabilities(parts.train, given.eval_config) if "noise" in config.weights else None
+    names = list(dict.fromkeys(name for part in config.weights for name in corruptions_of(part)))
+    if severities is None and names:
+        per_corruption = min(MAX_OF_SEVERITY, max(MIN_OF_SEVERITY, PAIRS_PER_IMAGE * len(labels) // (len(names) * len(metrics.SEVERITIES))))
+        severities = halfway_severities(predict, LabeledImages(unchanged, labels, mask), names, per_corruption, noise)
     attack = attacks.ProjectedGradientDescent(norm=config.attack_norm, radius=config.attack_radius, steps=ATTACK_STEPS)
     return ValidationSet(
         unchanged,
         labels,
-        config.target,
+        weighted_pairs(config.weights, severities or {}),
         clean=LabeledImages(compact(more), labels_of_more, mask),
         probabilities=noise,
         attack=attack,

@@ -5,14 +5,15 @@ import math
 import os
 from collections.abc import Callable, Mapping
 
-from tf_robust import evaluation
+from tf_robust import evaluation, metrics
 from tf_robust.configs.evaluation import parse_threat
 from tf_robust.evaluation import model_evaluation
 from tf_robust.evaluation.evaluation_data import EvaluationData
-from tf_robust.hardening.config import HardenConfig, evaluation_of
+from tf_robust.hardening.config import HardenConfig, evaluations_of
 from tf_robust.hardening.data import Parts
 from tf_robust.hardening.plan import FINAL_IMAGES
 from tf_robust.hardening.result import HARDENED, START
+from tf_robust.hardening.target import corruptions_of
 from tf_robust.hardening.trainable import TrainableModel
 from tf_robust.hardening.training import Weights
 from tf_robust.report.images import draw_gains
@@ -32,7 +33,7 @@ def final_data(parts: Parts, given: EvaluationData, config: HardenConfig, images
 
     The images of new conditions are a shifted data set.
     """
-    eval_config, shift, shifts = _with_target(given.eval_config, config), parts.shift, dict(given.shift_images)
+    eval_config, shift, shifts = _with_target(given.eval_config, config, parts.test.image_shape), parts.shift, dict(given.shift_images)
     if shift:
         eval_config = dataclasses.replace(eval_config, shifts=tuple(dict.fromkeys((*eval_config.shifts, shift.data))))
         shifts[shift.data] = shift.test
@@ -43,15 +44,21 @@ def final_data(parts: Parts, given: EvaluationData, config: HardenConfig, images
     return dataclasses.replace(given, images=parts.test, training_images=parts.train)
 
 
-def _with_target(eval_config, config):
+def _with_target(eval_config, config, shape):
     """An evaluation with the metrics of the target of a search, unless it is a shift."""
-    needed, chosen = evaluation_of(config.target), eval_config.evaluations
-    if needed and needed not in chosen:
-        eval_config = dataclasses.replace(eval_config, evaluations=(*chosen, needed))
-    if needed != "adversarial":
+    needed, chosen = evaluations_of(config.target), eval_config.evaluations
+    names = dict.fromkeys(name for part in config.weights if part != "noise" for name in corruptions_of(part))
+    of_bar = metrics.BAR[eval_config.bar_set(shape)] if "corruptions_bar" in chosen else ()
+    of_all = (eval_config.corruptions or metrics.MEANS["mean19"]) if "corruptions" in chosen else ()
+    if missing := [name for name in names if name not in (*of_bar, *of_all)]:
+        eval_config = dataclasses.replace(eval_config, corruptions=(*of_all, *missing))
+    else:
+        needed = tuple(name for name in needed if name != "corruptions")
+    eval_config = dataclasses.replace(eval_config, evaluations=tuple(dict.fromkeys((*chosen, *needed))))
+    if config.target != "adversarial":
         return eval_config
     radius = f"{config.attack_norm}_{config.attack_radius:g}"
-    if needed not in chosen:
+    if config.target not in chosen:
         return dataclasses.replace(eval_config, attack_radii=(radius,), attack_subset=eval_config.attack_subset or ATTACKED_IMAGES)
     given = [parse_threat(one) for one in eval_config.attack_radii]
     if any(norm == config.attack_norm and math.isclose(size, config.attack_radius, rel_tol=1e-4) for norm, size in given):

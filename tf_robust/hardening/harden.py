@@ -37,6 +37,7 @@ _AFTER_THE_SEARCH = ("require_recipe", "state_dict")  # arguments on which trial
 BATCH_SIZE = 64
 BATCH_PIXELS = 1 << 20  # of a training batch, at most, but for `MIN_BATCH_SIZE`
 MIN_BATCH_SIZE = 16
+OWN_KIND = "The chosen recipe trains on noise, as the target has: the corruptions of C-bar and the other families judge it on other images."
 NEAR_CHANCE = 0.02  # of the way from the accuracy of chance to 1
 ABOVE_CHANCE = 0.2  # of this way: too much for a model that guesses, if there are images enough
 
@@ -93,8 +94,8 @@ def harden(
             log(planned.summary(config))
         final = final_evaluation.final_data(parts, given, config, planned.final)
         with repeated(lambda: "  changing validation images by the target", log):
-            images = validation_set(parts, config, given, planned.images, planned.clean)
-        store.plan = dataclasses.asdict(planned)
+            images = validation_set(parts, config, given, predict, planned.images, planned.clean, planned.severities)
+        store.plan = dataclasses.asdict(dataclasses.replace(planned, severities=dict(images.pairs) or None))
         trainers = _trainers(model, parts.train, batch_size, given.seed)
         search = _search(model, trainers, lambda: images.evaluate(predict), config, planned, store, lambda: time.monotonic() - begin, log)
         start = search.start
@@ -121,7 +122,10 @@ def harden(
             notes.insert(0, control_wins(start, choice.point, compared, config.max_clean_loss))
         if choice and choice.helps and choice.point.members:
             notes.append(class_note(worst_class(start, choice.point, labels), parts.train.class_names, len(np.unique(labels))))
-        notes += [*filter(None, [parts.note]), f"The search ended after {duration(search.clock())}."]
+        if choice and choice.helps and not candidates.NOISES.isdisjoint(config.weights):
+            notes += [OWN_KIND] * any(member.candidate.trains_on_noise for member in choice.point.members)
+        notes += [severity_note(images.pairs), parts.note]
+        notes = [*filter(None, notes), f"The search ended after {duration(search.clock())}."]
         log("\n".join(notes))
         hardened = Hardened(
             model,
@@ -184,7 +188,8 @@ def _search(model, trainers, evaluate, config, planned, store, clock, log):
     if not budget.in_steps:
         budget = budget._replace(amount=budget.amount - planned.final_seconds)
     values, rate = math.prod(train.image_shape), _batch_size(train) / BATCH_SIZE
-    recipes = candidates.candidates(config.target, config.attack_norm, config.attack_radius, values=values, skip=model.skip)
+    target = config.weights or (config.target,)
+    recipes = candidates.candidates(target, config.attack_norm, config.attack_radius, values=values, skip=model.skip)
     return Search(
         trainers,
         evaluate_weights,
@@ -233,6 +238,15 @@ def summary(choice, config: HardenConfig, tried: bool = True) -> str:
         return f"Nothing improves the target significantly: {change}, {best}.{more} The model is unchanged."
     clean = f"clean accuracy {_difference(choice.clean)}, allowed loss {config.max_clean_loss:g}"
     return f"Chosen on {choice.target['count']:,} validation images: {choice.point.name}. Target {change}, {best}, {clean}."
+
+
+def severity_note(pairs: Sequence[tuple[str, int]]) -> str:
+    """Returns a sentence on the severities of the (corruption, severity) pairs of a target; empty without any."""
+    names: dict[int, list[str]] = {}
+    for name, severity in sorted(dict(pairs).items(), key=lambda pair: pair[1]):
+        names.setdefault(severity, []).append(name)
+    text = "; ".join(f"{severity} ({', '.join(of_severity)})" for severity, of_severity in names.items())
+    return f"Severities of the target, where the initial model is nearest to halfway from clean accuracy to chance: {text}." if text else ""
 
 
 def class_note(change: ClassChange, class_names: Sequence[str], classes: int) -> str:

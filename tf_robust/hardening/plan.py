@@ -44,6 +44,7 @@ class Plan:
     final_seconds: float = 0.0  # of the final evaluation and the report
     shortest: float = MINIMUM_STEPS  # seconds (or steps) of the shortest trial
     begin: float = 0.0  # seconds from the start of the command to that of the search
+    severities: dict[str, int] | None = None  # of the target's corruptions; None: not yet measured
 
     def summary(self, config: HardenConfig) -> str:
         """Returns a line on the time of each part."""
@@ -88,7 +89,7 @@ def make(
         return Plan(final_seconds=fixed + attacked + per_image * min(subset or FINAL_IMAGES, len(parts.test)) + REPORT)
     size = budget.amount
     attack = ATTACK_STEPS * gradients / forward  # in forward passes
-    versions = attack if config.target == "adversarial" else 1 if config.shift else PAIRS_PER_IMAGE
+    versions = PAIRS_PER_IMAGE if config.weights else 1 if config.shift else attack
 
     def affordable(part, seconds, most):
         return int(min(most, max(MIN_IMAGES, OF_BUDGET[part] * size / seconds)))
@@ -101,6 +102,8 @@ def make(
     shortest = GRAPH + MINIMUM_STEPS * gradients * batch_size + len(QUICK_COEFFICIENTS) * evaluation_seconds
     diagnosed = affordable("diagnosis", CHANGES * forward, diagnosis.MAX_IMAGES)
     before = time.monotonic() - begin + CHANGES * forward * min(len(parts.validation), diagnosed) + evaluation_seconds
+    if config.weights:  # finding the severities takes at most as many images
+        before += forward * min(len(parts.validation), count) * versions
     needed = before + 2 * shortest / ONE_RUNG[0] + of_final
     if needed > size:
         advised = ROUND * math.ceil(ADVISED * needed / ROUND)

@@ -2,18 +2,22 @@
 
 The search compares many models, so an image stands for few corruptions: each validation image is given a fixed number of (corruption,
 severity) pairs in rotation, so that every pair has as many images. The mean accuracy over these estimates the mean over all pairs, and
-models are compared per image.
+models are compared per image. Where a model is nearly perfect, or guesses, no gain can be seen: each corruption of a target has the
+severity at which the initial model is nearest to halfway between its clean accuracy and chance.
 """
 
 import dataclasses
+import fractions
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from tf_robust import attacks, corruptions, metrics
 from tf_robust.attacks.attack import Predict
+from tf_robust.corruptions import noise_sets
 from tf_robust.evaluation import scoring
 from tf_robust.ops import image_ops
 
@@ -51,18 +55,16 @@ class ValidationSet:
 
     images: np.ndarray
     labels: np.ndarray
-    target: str
+    pairs: Sequence[tuple[str, int]]  # (corruption, severity) of the target, which images have in rotation; none: see `attack`, `shift`
     _: dataclasses.KW_ONLY
     clean: LabeledImages | None = None  # for the accuracy on unchanged images, more than `images`; None: `images`
-    probabilities: np.ndarray | None = None  # [H, W], for the target noise
+    probabilities: np.ndarray | None = None  # [H, W], for non-uniform noise
     attack: attacks.Attack | None = None  # for the target adversarial
     class_mask: Sequence[int] | None = None  # columns of the model's output that count; None: all
     shift: LabeledImages | None = None  # images under new conditions, which are the target; None: the images themselves are, changed
 
     def __post_init__(self):
-        arrays = []
-        if not self.shift and self.target != "adversarial":
-            arrays = versions(self.images, pairs_of(self.target), PAIRS_PER_IMAGE, self.probabilities)
+        arrays = versions(self.images, self.pairs, PAIRS_PER_IMAGE, self.probabilities) if self.pairs else []
         self.changed = [self.shift] if self.shift else [LabeledImages(array, self.labels, self.class_mask) for array in arrays]
 
     def evaluate(self, predict: Predict) -> Outcome:
@@ -75,12 +77,59 @@ class ValidationSet:
         return Outcome(clean.correct(predict), np.mean([one.correct(predict) for one in changed], axis=0))
 
 
-def pairs_of(target: str) -> list[tuple[str, int]]:
-    """Returns the (corruption, severity) pairs of a target, in a fixed order."""
-    if target == "noise":
-        return [(name, 1) for name in NOISE_SETS]
-    members = metrics.BENCHMARK if target == "corruptions" else metrics.GROUPS[target.removesuffix("_corruptions")]
-    return list(itertools.product(members, metrics.SEVERITIES))
+def corruptions_of(name: str) -> tuple[str, ...]:
+    """Returns the corruptions of a part of a target: of a group, of the noise sets, or the corruption itself."""
+    if name == "noise":
+        return NOISE_SETS
+    return metrics.BENCHMARK if name == "corruptions" else metrics.GROUPS.get(name.removesuffix("_corruptions"), (name,))
+
+
+def pairs_of(name: str) -> list[tuple[str, int]]:
+    """Returns the (corruption, severity) pairs of a part of a target, in a fixed order."""
+    return list(itertools.product(corruptions_of(name), metrics.SEVERITIES))
+
+
+def weighted_pairs(weights: Mapping[str, fractions.Fraction], severities: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Returns the pairs of a target at one severity of each corruption, as often as the weight of its part demands."""
+    shares: dict[str, fractions.Fraction] = {}
+    for part, weight in weights.items():
+        for name in (names := corruptions_of(part)):
+            shares[name] = shares.get(name, fractions.Fraction(0)) + weight / len(names)
+    unit = fractions.Fraction(
+        math.gcd(*(one.numerator for one in shares.values())), math.lcm(*(one.denominator for one in shares.values()))
+    )
+    return [(name, severities[name]) for name, share in shares.items() for _ in range(int(share / unit))]
+
+
+def halfway_severities(
+    predict: Predict, images: LabeledImages, names: Sequence[str], per_corruption: int, probabilities: np.ndarray | None = None
+) -> dict[str, int]:
+    """Returns the severity of each corruption at which a model is nearest to halfway between its clean accuracy and chance.
+
+    It is measured on `per_corruption` images, the next ones for each corruption, at all severities; the more severe one of equals. A noise
+    set replaces as many times its usual number of locations. `probabilities` [H, W] are for non-uniform noise.
+    """
+    classes = len(images.class_mask) if images.class_mask is not None else np.shape(predict(tf.constant(images.images[:1])))[-1]
+    middle = (images.correct(predict).mean() + 1 / classes) / 2
+    found, count = {}, min(per_corruption, len(images.images))
+    for number, name in enumerate(names):
+        chosen = np.arange(number * count, (number + 1) * count) % len(images.images)
+        changed = [_changed(images.images[chosen], name, severity, chosen, probabilities) for severity in metrics.SEVERITIES]
+        labels = np.tile(images.labels[chosen], len(changed))
+        correct = LabeledImages(np.concatenate(changed), labels, images.class_mask).correct(predict)
+        accuracies = correct.reshape(len(changed), count).mean(axis=1)
+        found[name] = min(reversed(metrics.SEVERITIES), key=lambda severity: abs(accuracies[severity - 1] - middle))
+    return found
+
+
+def _changed(images, name, severity, indices, probabilities):
+    """Images with a corruption, uint8."""
+    if name in NOISE_SETS:
+        rate = severity * (noise_sets.RATE if name == NOISE_SETS[0] else probabilities)
+        changed = noise_sets.replace_locations(images, rate, seed=SEED, indices=indices)
+    else:
+        changed = corruptions.corrupt(images, name, severity, SEED, indices)
+    return image_ops.to_levels(changed).numpy()
 
 
 def versions(
@@ -98,8 +147,7 @@ def versions(
         for number in np.unique(chosen):
             members = np.flatnonzero(chosen == number)
             name, severity = pairs[number]
-            made = corruptions.corrupt(images[members], name, severity, SEED, members, probabilities=probabilities)
-            changed[members] = image_ops.to_levels(made).numpy()
+            changed[members] = _changed(images[members], name, severity, members, probabilities)
         arrays.append(changed)
     return arrays
 
