@@ -3,8 +3,8 @@
     python -m research.harden --row=cifar10 --seed=0 --data_dir=DIR --workdir=runs/harden
     python -m research.harden --collect --workdir=runs/harden
 
-Rows: cifar10, mnist, folder, robust, onnx (needs `pip install onnx tf2onnx onnxruntime`). Run again, a row resumes: finished steps are
-skipped. The second command writes results/harden/harden.json and results/harden.md; rows of which the workdir has no seed are kept there.
+Rows: cifar10, mnist, folder, robust, vit. Run again, a row resumes: finished steps are skipped. The second command writes
+results/harden/harden.json and results/harden.md; rows of which the workdir has no seed are kept there.
 """
 
 import os
@@ -12,7 +12,7 @@ import os
 from absl import app, flags
 
 from research.harden import collect
-from research.harden.steps import ROWS, Steps
+from research.harden.steps import BUDGET, ROWS, Steps
 from tf_robust.utils.files import atomic_file, read_json, write_json
 
 FLAGS = flags.FLAGS
@@ -43,7 +43,7 @@ if __name__ == "__main__":
     flags.DEFINE_string("data_dir", "", "folder of the TFDS data sets.")
     flags.DEFINE_string("workdir", collect.WORKDIR, "folder of models and evaluations.")
     flags.DEFINE_string("output", "results", "folder of the collected results.")
-    flags.DEFINE_string("budget", "", "budget of hardening and of each alternative, such as 20m; empty: that of the row.")
+    flags.DEFINE_string("budget", BUDGET, "budget of hardening and of plain fine-tuning.")
     flags.DEFINE_integer("subset", 2000, "number of test images; 0: all.")
     flags.DEFINE_integer("examples", 0, "number of training images; 0: all.")
     flags.DEFINE_integer("epochs", 0, "epochs of the initial model; 0: those of its network.")

@@ -9,8 +9,9 @@ import numpy as np
 import scipy.stats
 
 from benchmarks.timing import machine
-from research.harden.steps import ALTERNATIVES, HARDENED, ROWS, START, Steps
+from research.harden.steps import PLAIN, ROWS, Steps
 from tf_robust import evaluation
+from tf_robust.hardening.result import HARDENED, START
 from tf_robust.metrics.paired import paired_difference
 from tf_robust.report.comparison import read_evaluations, records_in
 from tf_robust.utils import environment
@@ -39,7 +40,7 @@ def result_of(steps: Steps) -> dict:
         {"row", "seed", "budget", "changed", "values": {model: {metric: value}}, "differences": [...], "output": lines of `harden`,
         "seconds": {step: time}, "commit", "versions", "machine", "date"}. If nothing helped, the hardened model is the initial model.
     """
-    names = [name for name in (START, HARDENED, *ALTERNATIVES) if os.path.exists(steps.evaluation_folder(name))]
+    names = [name for name in (START, HARDENED, PLAIN) if os.path.exists(steps.evaluation_folder(name))]
     evaluations = dict(zip(names, (read_evaluations([steps.evaluation_folder(name)])[0] for name in names)))
     changed = HARDENED in evaluations
     if START in evaluations and not changed:
@@ -64,7 +65,7 @@ def values_of(one: Mapping) -> dict[str, float]:
 
 
 def differences(evaluations: Mapping[str, Mapping], per_image: evaluation.PerImage) -> list[dict]:
-    """Returns the paired differences of each model to the initial model, and of the hardened model to each alternative.
+    """Returns the paired differences of each model to the initial model, and of the hardened model to plain fine-tuning.
 
     Args:
         evaluations: {model: content of its `evaluation.json`}, of the same images.
@@ -73,7 +74,7 @@ def differences(evaluations: Mapping[str, Mapping], per_image: evaluation.PerIma
     Raises:
         ValueError: evaluations of other images.
     """
-    pairs = [(name, START) for name in evaluations if name != START] + [(HARDENED, name) for name in ALTERNATIVES if name in evaluations]
+    pairs = [(name, START) for name in evaluations if name != START] + [(HARDENED, PLAIN)] * (PLAIN in evaluations)
     found = []
     for model, baseline in pairs:
         for metric in values_of(evaluations[model]):
@@ -149,18 +150,18 @@ def to_markdown(content: Mapping) -> str:
     machines = "; ".join(dict.fromkeys(run["machine"] for run in content["runs"]))
     commits = ", ".join(dict.fromkeys(run["commit"] for run in content["runs"]))
     lines = [
-        *("# Hardening: start and result", ""),
-        "Starts are trained by plain Keras without code of this package, then hardened by `tf-robust harden`. All models are evaluated on "
-        "the same test images, which neither training nor search used. Alternatives fine-tune the same start by plain Keras on the same "
-        "training images for the time of the budget, half of it with each of two learning rates; the better one on validation images "
-        "is kept. Rows, seeds and alternatives that are missing here have not been run yet.",
+        *("# Hardening: initial model and result", ""),
+        "Initial models are trained by plain Keras without code of this package, then hardened by `tf-robust harden`. All models are "
+        "evaluated on the same test images, which neither training nor search used. Plain fine-tuning trains the same model by plain "
+        "Keras on the same images for the time of the budget, half of it with each of two learning rates; the better one on validation "
+        "images is kept. Rows and seeds that are missing here have not been run yet.",
         "The images of CIFAR-10 went through JPEG (quality about 75) once.",
         *("", f"Commit {commits}; {machines}.", "", "```sh"),
         f"python -m research.harden --row=ROW --seed=SEED --data_dir=DIR --workdir={WORKDIR}",
         *(content["command"], "```", ""),
     ]
     names = list(dict.fromkeys(run["row"] for run in content["runs"]))
-    lines += [_line("model", "budget", "seeds", "target: start to hardened", "difference", "clean: difference"), _rule(6)]
+    lines += [_line("model", "budget", "seeds", "target: initial to final", "difference", "clean: difference"), _rule(6)]
     lines += [line for name in names for line in _summary_lines(name, content)]
     lines += ["", "Differences: mean over the seeds, paired, with 95 % t intervals over the seeds, or with one seed over the images.", ""]
     for name in names:
@@ -169,20 +170,22 @@ def to_markdown(content: Mapping) -> str:
 
 
 def _summary_lines(name, content):
-    """The lines of a row in the first table: its target and clean accuracy, of the hardened model and of the alternatives."""
+    """The lines of a row in the first table: target and clean accuracy of both models, and the difference of the two."""
     runs, lines = [run for run in content["runs"] if run["row"] == name], []
     values = {(row["row"], row["metric"]): row for row in content["rows"]}
     found = {(one["row"], one["baseline"], one["metric"]): one for one in content["differences"]}
-    for model in (HARDENED, *ALTERNATIVES):
-        ends = [found.get((f"{name}/{model}", f"{name}/{START}", metric)) for metric in ROWS[name].metrics]
+    for model, baseline in ((HARDENED, START), (PLAIN, START), (HARDENED, PLAIN)):
+        ends = [found.get((f"{name}/{model}", f"{name}/{baseline}", metric)) for metric in ROWS[name].metrics]
         if not all(ends):
             continue
-        title = ROWS[name].title if model == HARDENED else f"the same by {model}"
-        start, after = (values[f"{name}/{one}", ROWS[name].metrics[0]] for one in (START, model))
+        title = (
+            f"the same, {model} minus {baseline}" if baseline == PLAIN else f"the same by {PLAIN}" if model == PLAIN else ROWS[name].title
+        )
+        start, after = (values[f"{name}/{one}", ROWS[name].metrics[0]] for one in (baseline, model))
         before = np.mean([value for seed, value in zip(start["seeds"], start["values"]) if seed in after["seeds"]])
         target = f"{MEASURES[ROWS[name].metrics[0]]} {before:.3f} to {after['mean']:.3f}"
         lines.append(_line(title, runs[0]["budget"], str(len(ends[0]["seeds"])), target, *map(_over_seeds, ends)))
-    return lines or [_line(ROWS[name].title, "", "", "refused, with a message", "", "")]
+    return lines
 
 
 def _over_seeds(one):
@@ -198,8 +201,6 @@ def _section(name, content):
         f"`--row={name}`, budget {runs[0]['budget']}, seeds {', '.join(str(run['seed']) for run in runs)}.",
     ]
     rows = {(row["row"], row["metric"]): row for row in content["rows"] if row["row"].startswith(f"{name}/")}
-    if not rows:
-        return [*lines, "", "```", *runs[0]["output"], "```", ""]
     kept = [str(run["seed"]) for run in runs if not run["changed"]]
     if kept:
         lines[-1] += f" Nothing helped with seed {', '.join(kept)}: the hardened model is the initial model."

@@ -53,6 +53,21 @@ def mobilenet(shape: tuple[int, ...], classes: int) -> keras.Model:
     return keras.Model(inputs, network(keras.layers.Rescaling(1 / 127.5, -1)(inputs)))
 
 
+def vit(shape: tuple[int, ...], classes: int) -> keras.Model:
+    """Returns a vision transformer with patches of 4 pixels, 64 values and 4 blocks; images in [0, 255] -> logits."""
+    inputs = keras.Input(shape)
+    x = keras.layers.Conv2D(64, 4, 4)(keras.layers.Rescaling(1 / 127.5, -1)(inputs))
+    x = keras.layers.Reshape((-1, 64))(x)
+    x = x + keras.layers.Embedding(x.shape[1], 64)(keras.ops.arange(x.shape[1])[None])
+    for _ in range(4):
+        normalized = keras.layers.LayerNormalization(epsilon=1e-6)(x)
+        x = x + keras.layers.MultiHeadAttention(4, 16)(normalized, normalized)
+        hidden = keras.layers.Dense(128, activation="gelu")(keras.layers.LayerNormalization(epsilon=1e-6)(x))
+        x = x + keras.layers.Dense(64)(hidden)
+    x = keras.layers.GlobalAveragePooling1D()(keras.layers.LayerNormalization(epsilon=1e-6)(x))
+    return keras.Model(inputs, keras.layers.Dense(classes)(x))
+
+
 def _convolution(x, filters, stride=1, size=3):
     x = keras.layers.Conv2D(filters, size, stride, padding="same", use_bias=False, kernel_initializer="he_normal")(x)
     return keras.layers.BatchNormalization(momentum=0.9)(x)
@@ -85,6 +100,7 @@ TRAININGS = {
     "resnet8": Training(resnet8, 15, 0.1, 128, from_logits=True),
     "lenet": Training(lenet, 12, 0.05, 64, crop_flip=False, high=1.0),
     "mobilenet": Training(mobilenet, 50, 0.05, 64),
+    "vit": Training(vit, 15, 0.05, 128, from_logits=True),
 }
 
 

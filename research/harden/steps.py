@@ -10,11 +10,14 @@ from collections.abc import Sequence
 
 from research.harden.images import VALIDATION_FRACTION
 from tf_robust.hardening.config import parse_budget
+from tf_robust.hardening.final_evaluation import FOLDER
+from tf_robust.hardening.result import HARDENED, START
 from tf_robust.utils.files import read_json, write_json
 
-ALTERNATIVES = {"plain fine-tuning": "none", "Keras RandAugment": "rand_augment", "Keras AugMix": "augmix"}
+PLAIN = "plain fine-tuning"  # by Keras, for as long
 EVALUATIONS = "clean,noise,corruptions,corruptions_bar"
-START, HARDENED = "start", "hardened"
+BUDGET = "10m"
+NOT_HARDENED = 1  # exit code if nothing helps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,11 +28,8 @@ class Row:
         title: of the row.
         network: of `plain_keras.TRAININGS`.
         data: name of the data set; `folder`: the one that `research.harden.folder` writes.
-        budget: of hardening.
         flags: further ones of `tf-robust harden`.
         robust: whether the initial model is fine-tuned with AugMix + JSD first.
-        alternatives: whether Keras' own augmentations are compared at equal budget.
-        onnx: whether the initial model is an ONNX file, which cannot be trained.
         interface: flags of the model's input and output.
         metrics: the target and the clean accuracy in the evaluation.
     """
@@ -37,34 +37,26 @@ class Row:
     title: str
     network: str
     data: str
-    budget: str
     flags: tuple[str, ...] = ()
     robust: bool = False
-    alternatives: bool = False
-    onnx: bool = False
     interface: tuple[str, ...] = ("--input_range=0,255", "--outputs=probabilities")
     metrics: tuple[str, str] = ("corruptions/mean15", "clean")
 
 
 _LOGITS = ("--input_range=0,255", "--outputs=logits")
 ROWS = {
-    "cifar10": Row(
-        "ResNet-8 of plain Keras, CIFAR-10", "resnet8", "cifar10", "20m", ("--max_clean_loss=0",), alternatives=True, interface=_LOGITS
-    ),
+    "cifar10": Row("ResNet-8 of plain Keras, CIFAR-10", "resnet8", "cifar10", interface=_LOGITS),
     "mnist": Row(
         "LeNet of plain Keras, synthetic MNIST, target noise",
         "lenet",
         "synthetic_mnist",
-        "5m",
-        ("--target=noise", "--max_clean_loss=0.005"),
+        ("--target=noise",),
         interface=("--input_range=0,1", "--outputs=probabilities"),
         metrics=("un", "bal"),
     ),
-    "folder": Row("MobileNetV2 of keras.applications, a folder of images of 64 pixels", "mobilenet", "folder", "30m"),
-    "robust": Row(
-        "ResNet-8 trained with AugMix + JSD, CIFAR-10", "resnet8", "cifar10", "20m", ("--max_clean_loss=0",), robust=True, interface=_LOGITS
-    ),
-    "onnx": Row("an ONNX file", "resnet8", "cifar10", "20m", onnx=True, interface=_LOGITS),
+    "folder": Row("MobileNetV2 of keras.applications, a folder of images of 64 pixels", "mobilenet", "folder"),
+    "robust": Row("ResNet-8 trained with AugMix + JSD, CIFAR-10", "resnet8", "cifar10", robust=True, interface=_LOGITS),
+    "vit": Row("vision transformer of plain Keras, CIFAR-10", "vit", "cifar10", interface=_LOGITS),
 }
 
 
@@ -76,17 +68,17 @@ class Steps:
         row: of `ROWS`.
         seed: of training and of the search.
         data_dir: folder of the TFDS data sets.
-        budget: of hardening and of the alternatives; empty: that of the row.
+        budget: of hardening and of plain fine-tuning.
         subset: number of test images.
         examples: number of training images; 0: all.
         epochs: of the initial model; 0: those of its network.
     """
 
     def __init__(
-        self, workdir: str, row: str, seed: int, data_dir: str, *, budget: str = "", subset: int = 0, examples: int = 0, epochs: int = 0
+        self, workdir: str, row: str, seed: int, data_dir: str, *, budget: str = BUDGET, subset: int = 0, examples: int = 0, epochs: int = 0
     ):
         self.workdir, self.name, self.row, self.seed, self.data_dir = workdir, row, ROWS[row], seed, data_dir
-        self.budget, self.subset, self.examples, self.epochs = budget or self.row.budget, subset, examples, epochs
+        self.budget, self.subset, self.examples, self.epochs = budget, subset, examples, epochs
         self.folder = os.path.join(workdir, f"{row}-{seed}")
 
     @property
@@ -97,19 +89,15 @@ class Steps:
     def run_all(self) -> None:
         """Runs the steps that are not finished."""
         start = self._train_start()
-        if self.row.onnx:
-            self.run("harden", self._harden_command(self._exported(start)), fails=True)
-            return
         self.run("harden", self._harden_command(start))
-        alternatives = ALTERNATIVES if self.row.alternatives else {}
-        for name, model in {name: self._alternative(start, augmentation) for name, augmentation in alternatives.items()}.items():
-            arguments = ["--evaluations=" + EVALUATIONS, *self._data_flags(), f"--workdir={self.evaluation_folder(name)}"]
-            self.run(f"evaluate {name}", ["tf_robust", "evaluate", model, *arguments])
+        plain = self._fine_tuned_plainly(start)
+        arguments = [f"--evaluations={EVALUATIONS}", *self._data_flags(), f"--workdir={self.evaluation_folder(PLAIN)}"]
+        self.run(f"evaluate {PLAIN}", ["tf_robust", "evaluate", plain, *arguments])
 
     def evaluation_folder(self, model: str) -> str:
         """Returns the folder of a model's evaluation.json; those of the initial and the hardened model are of its final evaluation."""
         if model in (START, HARDENED):
-            return os.path.join(self.folder, "harden", model)
+            return os.path.join(self.folder, "harden", FOLDER, model)
         return os.path.join(self.folder, "evaluations", model.replace(" ", "_"))
 
     def output(self, step: str) -> str:
@@ -117,17 +105,16 @@ class Steps:
         with open(self._path(step, "txt"), encoding="utf-8") as file:
             return file.read()
 
-    def run(self, step: str, arguments: Sequence[str], *, folder: str = "", fails: bool = False) -> None:
+    def run(self, step: str, arguments: Sequence[str], *, folder: str = "") -> None:
         """Runs `python -m ARGUMENTS` unless the step is finished.
 
         Args:
             step: its name.
             arguments: module and arguments.
             folder: of the record of the step; empty: that of the row and seed.
-            fails: whether it is to end with an error.
 
         Raises:
-            RuntimeError: it ends otherwise than expected.
+            RuntimeError: it ends with an error.
         """
         record = self._path(step, "json", folder)
         if os.path.exists(record):
@@ -136,8 +123,8 @@ class Steps:
         print(f"{self.name}, seed {self.seed}: {step}", flush=True)
         output, begin = self._path(step, "txt", folder), time.monotonic()
         with open(output, "w", encoding="utf-8") as out, open(self._path(step, "err", folder), "w", encoding="utf-8") as errors:
-            done = subprocess.run([sys.executable, "-m", *arguments], stdout=out, stderr=out if fails else errors, check=False)
-        if bool(done.returncode) != fails:
+            done = subprocess.run([sys.executable, "-m", *arguments], stdout=out, stderr=errors, check=False)
+        if done.returncode and not (step == "harden" and done.returncode == NOT_HARDENED):
             raise RuntimeError(f"{step} ended with {done.returncode}. See {output} and {errors.name}: {shlex.join(arguments)}")
         write_json(record, {"command": shlex.join(["python", "-m", *arguments]), "seconds": time.monotonic() - begin})
 
@@ -181,16 +168,10 @@ class Steps:
         self.run("robust", ["research.harden.robust", *common, *epochs, f"--start={start}", f"--output={robust}"])
         return robust
 
-    def _alternative(self, start, augmentation):
+    def _fine_tuned_plainly(self, start):
         """Fine-tunes the initial model by plain Keras for the time of the budget; returns the path of the model."""
-        images, output = self._images(), os.path.join(self.folder, f"{augmentation}.keras")
+        images, output = self._images(), os.path.join(self.folder, "plain.keras")
         arguments = [f"--network={self.row.network}", f"--train={images['train']}", f"--validation={images['validation']}"]
-        time_given = [f"--seconds={parse_budget(self.budget).amount:g}", f"--seed={self.seed}", f"--augmentation={augmentation}"]
-        self.run(augmentation, ["research.harden.otherwise", *arguments, *time_given, f"--start={start}", f"--output={output}"])
+        time_given = [f"--seconds={parse_budget(self.budget).amount:g}", f"--seed={self.seed}"]
+        self.run(PLAIN, ["research.harden.plain_fine_tuning", *arguments, *time_given, f"--start={start}", f"--output={output}"])
         return output
-
-    def _exported(self, start):
-        """Writes the initial model as an ONNX file; returns its path."""
-        path = os.path.join(self.folder, "start.onnx")
-        self.run("onnx", ["research.harden.onnx_file", f"--start={start}", f"--output={path}"])
-        return path

@@ -1,7 +1,7 @@
-"""Fine-tunes a model as a Keras user would without tf_robust: plainly, or with Keras' own RandAugment or AugMix layer.
+"""Fine-tunes a model as a Keras user would without tf_robust.
 
-    python -m research.harden.otherwise --network=resnet8 --start=start.keras --augmentation=augmix --seconds=1200 \\
-        --train=train.npz --validation=validation.npz --output=augmix.keras
+    python -m research.harden.plain_fine_tuning --network=resnet8 --start=start.keras --seconds=600 \\
+        --train=train.npz --validation=validation.npz --output=plain.keras
 
 Each learning rate has an equal part of the time, cosine decay, and the random crops and flips of the first training. The model with the
 best accuracy on the unchanged validation images is kept.
@@ -17,7 +17,6 @@ from research.harden import plain_keras
 from research.harden.plain_keras import Training
 
 LEARNING_RATES = (0.02, 0.005)
-AUGMENTATIONS = {"none": None, "rand_augment": keras.layers.RandAugment, "augmix": keras.layers.AugMix}
 
 
 class TimedCosineDecay(keras.callbacks.Callback):
@@ -41,14 +40,6 @@ class TimedCosineDecay(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-def augmented(batches: tf.data.Dataset, augmentation: str, training: Training, seed: int) -> tf.data.Dataset:
-    """Returns the batches, changed by a Keras layer as its documentation does it: batch by batch in the dataset."""
-    if not AUGMENTATIONS[augmentation]:
-        return batches
-    layer = AUGMENTATIONS[augmentation](value_range=(0, training.high), seed=seed)
-    return batches.map(lambda images, labels: (layer(images, training=True), labels), tf.data.AUTOTUNE).prefetch(2)
-
-
 def fine_tune(model: keras.Model, batches: tf.data.Dataset, training: Training, learning_rate: float, seconds: float) -> int:
     """Fine-tunes a model in place for a time, and returns the number of steps."""
     decay = TimedCosineDecay(learning_rate, seconds)
@@ -62,7 +53,6 @@ def main() -> None:
     arguments = plain_keras.parser()
     arguments.add_argument("--start", required=True, help="Keras file to fine-tune")
     arguments.add_argument("--validation", required=True, help="npz file of validation images")
-    arguments.add_argument("--augmentation", choices=AUGMENTATIONS, required=True)
     arguments.add_argument("--seconds", type=float, required=True, help="time for all learning rates")
     given = arguments.parse_args()
     training = plain_keras.TRAININGS[given.network]
@@ -72,11 +62,11 @@ def main() -> None:
     for rate in LEARNING_RATES:
         keras.utils.set_random_seed(given.seed)
         model = keras.models.load_model(given.start)
-        batches = augmented(plain_keras.training_batches(images, labels, training, given.seed), given.augmentation, training, given.seed)
+        batches = plain_keras.training_batches(images, labels, training, given.seed)
         steps = fine_tune(model, batches, training, rate, given.seconds / len(LEARNING_RATES))
         plain_keras.compile_model(model, training, rate)
         _, accuracy = model.evaluate(validation, verbose=0)
-        print(f"{given.augmentation}, rate {rate:g}: {steps} steps, validation accuracy {accuracy:.4f}", flush=True)
+        print(f"rate {rate:g}: {steps} steps, validation accuracy {accuracy:.4f}", flush=True)
         best = best if accuracies and accuracy <= max(accuracies) else model
         accuracies.append(accuracy)
     plain_keras.save(best, given.output)
