@@ -51,6 +51,7 @@ hardened = tfr.harden(
     budget=options.budget,
     max_clean_loss=0.05,
     evaluations="clean",
+    attack_subset=50,  # test images, for AutoAttack
 )
 hardened.save("hardened.pt")
 robust = hardened.module  # a copy with the new weights, as network.load_state_dict(torch.load("hardened.pt", weights_only=True)) gives it

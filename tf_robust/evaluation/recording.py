@@ -168,7 +168,7 @@ def _summary(record):
     if kind == "flips":
         text = f"flips {record['flip_probability']:.4f}  {record['count']} sequences"
     elif kind == "checks":
-        text = "; ".join(record["failed"]) or "no sign of scoring.masked gradients"
+        text = "; ".join(record["failed"]) or "no sign of masked gradients"
     elif kind == "distances":
         text = f"median {np.median(adversarial.read_distances(record)):.4f}{count}"
     elif kind == "confidence":
