@@ -130,6 +130,8 @@ def test_the_commands_of_a_page_run(page, places, tmp_path, monkeypatch):
         words = [re.sub(r">=[\d.]+", ">=0", word).replace("corruptions/mean15", "corruptions/fog") for word in words]  # bounds that are met
         if command.name == "suite" and "suite" not in words:
             words = ["suite", command_line.QUICK_START, *words]
+        if command.name == "attack" and "attack" not in values:
+            words.append("--attack=pgd")  # test_auto_attack.py
         if command.name in ("train", "suite", "sweep", "evaluate", "attack", "corrupt"):
             words += [flag for flag in TINY[command.name] if flag[2:].partition("=")[0] in command.parameters(words)]
         if "--data_dir=DIR" not in words and re.search("cifar10|mnist", "".join(words)):

@@ -37,7 +37,7 @@ def test_evaluate_your_model(run):
 
 @pytest.mark.slow
 def test_train_a_robust_model(run):
-    printed = run("train_a_robust_model.py")
+    printed = run("train_a_robust_model.py", "--epochs=4")
     lines = re.findall(r"^(\w+) +clean ([\d.]+)  uniform noise ([\d.]+)  (\S+)$", printed, re.MULTILINE)
     (_, _, plain, _), (_, _, robust, _) = lines
     assert [line[0] for line in lines] == ["plain", "robust"] and float(robust) > float(plain) + 0.03

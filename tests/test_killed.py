@@ -8,7 +8,6 @@ import sys
 import pytest
 
 WORK = os.path.join(os.path.dirname(__file__), "killed_work.py")
-LAUNCHER = os.path.join(os.path.dirname(__file__), "killed_launcher.py")
 SCRIPT = os.path.join(os.path.dirname(__file__), "killed_suite.py")
 
 
@@ -33,19 +32,3 @@ def test_killed_work_ends_with_the_same_files(tmp_path):
     for kind, result in results.items():
         assert result["killed"] >= 1 and len(result["uninterrupted"]) > 4, kind
         assert all(files == result["uninterrupted"] for files in result["resumed"]), kind
-
-
-@pytest.mark.slow
-def test_a_suite_on_a_cluster_ends_with_the_same_files_after_kills(tmp_path):
-    """One kill; for more: python tests/killed_launcher.py FOLDER 30 0."""
-    pytest.importorskip("ray")
-    command = [sys.executable, LAUNCHER, str(tmp_path), "1", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            printed, errors = process.communicate(timeout=900)
-        finally:
-            process.terminate()  # it stops its cluster
-    assert process.returncode == 0, errors
-    result = json.loads(printed)
-    assert sum(result["killed"].values()) >= 1 and len(result["uninterrupted"]) == 4
-    assert all(files == result["uninterrupted"] for files in result["resumed"])

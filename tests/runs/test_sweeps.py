@@ -110,7 +110,7 @@ def test_sampled_points_are_reproducible_and_the_best_is_tested(tmp_path, capsys
     pytest.importorskip("optuna")
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     for workdir in (first, second):
-        sweep(workdir, "--trials=4", "--epochs=1", "--sweep_metric=clean")
+        sweep(workdir, "--trials=2", "--epochs=1", "--sweep_metric=clean")
     assert [trial.params for trial in trials_of(first)] == [trial.params for trial in trials_of(second)]
     complete = [trial for trial in trials_of(first) if trial.state.name == "COMPLETE"]
     best = max(complete, key=lambda trial: trial.value)
@@ -119,22 +119,22 @@ def test_sampled_points_are_reproducible_and_the_best_is_tested(tmp_path, capsys
     assert validation["split"] == "validation" and validation["rows"][0]["value"] == best.value
     assert read_json(os.path.join(first, "test", "seed_0", "evaluation.json"))["split"] == "test"
     assert f"images: {name}" in capsys.readouterr().out
-    sweep(first, "--trials=4", "--epochs=1", "--sweep_metric=clean")  # complete: nothing is trained again
-    assert len(trials_of(first)) == 4
+    sweep(first, "--trials=2", "--epochs=1", "--sweep_metric=clean")  # complete: nothing is trained again
+    assert len(trials_of(first)) == 2
     said = r"Expected the flags that began the study 'first' in sqlite.*--sweep_metric=clean. Received: --sweep_metric=un. Try"
     with pytest.raises(ValueError, match=said):
-        sweep(first, "--trials=4", "--epochs=1", "--sweep_metric=un")
+        sweep(first, "--trials=2", "--epochs=1", "--sweep_metric=un")
     with pytest.raises(
         ValueError, match=r"flags that began the study 'first' .*: --epochs=1 --seeds=0. Received: --epochs=2 --seeds=0,1. Try"
     ):
-        sweep(first, "--trials=4", "--epochs=2", "--seeds=0,1", "--sweep_metric=clean")
+        sweep(first, "--trials=2", "--epochs=2", "--seeds=0,1", "--sweep_metric=clean")
 
 
 @pytest.mark.slow
 def test_the_front_of_several_measures_is_tested(tmp_path):
     pytest.importorskip("optuna")
     workdir = str(tmp_path / "front")
-    sweep(workdir, "--trials=4", "--epochs=1", "--sweep_metric=clean,un")
+    sweep(workdir, "--trials=3", "--epochs=1", "--sweep_metric=clean,un")
     values = {name_of(trial.user_attrs["point"]): trial.values for trial in trials_of(workdir)}
     expected = {
         name
