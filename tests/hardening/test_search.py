@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 
 import numpy as np
 import pytest
@@ -50,7 +51,7 @@ class Trainers:
             self.clock.seconds += 10.0 * self.slow
         return 0.1 * self.slow
 
-    def train(self, candidate, steps, state=None):
+    def train(self, candidate, steps, state=None, seconds=math.inf):
         if self.interrupted_at == len(self.calls):
             raise KeyboardInterrupt
         self.seconds_per_step(candidate)
@@ -104,12 +105,12 @@ def test_trials_of_one_candidate_keep_their_own_weights(tmp_path, monkeypatch):
     trainers = Trainers(Clock())
     train = trainers.train
 
-    def train_otherwise(candidate, steps, state):
+    def train_otherwise(candidate, steps, state, seconds):
         trained = train(candidate, steps, state)
         return dataclasses.replace(trained, weights=[trained.weights[0] + 1e-3 * len(trainers.calls)])
 
     trainers.train = train_otherwise
-    monkeypatch.setattr(Search, "_steps", lambda search, candidate, share: 20)
+    monkeypatch.setattr(Search, "_steps", lambda search, candidate, share: (20, math.inf))
     search = _search(tmp_path, "1000steps", trainers)
     search.run()
     frontier, _ = _finish(search)
@@ -214,7 +215,7 @@ def test_arguments_without_a_trial_are_replaced(tmp_path):
 def test_an_unsuitable_variation_is_left_out(tmp_path, monkeypatch):
     search, train = _search(tmp_path, "2000steps"), Trainers.train
 
-    def trained(self, candidate, steps, state):
+    def trained(self, candidate, steps, state, seconds):
         if candidate.variation:
             raise ValueError("Expected trainable weights")
         return train(self, candidate, steps, state)

@@ -260,3 +260,19 @@ def test_the_greedy_soup_adds_a_model_unless_the_score_falls():
             )
             + 1e-12
         )
+
+
+def test_on_a_machine_that_becomes_slower_training_ends_in_time(source, monkeypatch):
+    """A chunk of ten steps takes 4 s: of 100 steps 30 fit into 10 s, at learning rates that fall over this time."""
+    now, rates, trainers, candidate = [0.0], [], _trainers(source), Candidate("plain", "cross_entropy", learning_rate=0.1)
+    monkeypatch.setattr(training.time, "monotonic", lambda: now[0])
+    method, _, variables, first = trainers._graph(candidate)
+
+    def run_steps(iterator, count):
+        now[0] += 0.4 * int(count)
+        rates.append(float(method.optimizer.learning_rate))
+
+    trainers._graph = lambda _: (method, run_steps, variables, first)
+    assert trainers.train(candidate, 100, seconds=10.0).steps == 30
+    assert rates == pytest.approx([0.05 * (1 + np.cos(np.pi * passed / 10.0)) for passed in (0, 4, 8)])
+    assert trainers.seconds_per_step(candidate) == pytest.approx(0.4)

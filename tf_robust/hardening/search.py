@@ -8,6 +8,7 @@ soup).
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -31,7 +32,7 @@ MINIMUM_CANDIDATES = 3  # in the first of three rungs; in a single one two
 ROOM = 2.0  # a trial of a single rung has this times the shortest time, if there are fewer recipes then
 QUICK_COEFFICIENTS = (0.5, 1.0)  # interpolations of every trial
 MAX_CONTROL_LOSS = 0.04  # of clean accuracy by plain fine-tuning: above it the learning rate is lowered
-SLOW = 2.0  # a recipe whose shortest trial takes more than this times its share is tried last
+SLOW = 2.0  # a recipe whose shortest trial takes more than this times its share is tried last; a short trial may take this times its time
 LOWER_RATES = 2  # how often; as often before the first trial, if its loss rises at once
 COEFFICIENTS = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)  # interpolations of the frontier
 SOUP = 3  # maximum number of members
@@ -198,8 +199,9 @@ class Search:
         begin, steps, diverged = self.clock(), 0, False
         try:
             with self._reporting(f"training {candidate.name}"):
-                steps = self._steps(candidate, share)
-                state = self.trainers.train(candidate, steps, self.store.state(earlier) if earlier else None)
+                steps, allowed = self._steps(candidate, share)
+                state = self.trainers.train(candidate, steps, self.store.state(earlier) if earlier else None, allowed)
+                steps = state.steps - sum(before)
         except TrainingDiverged:
             state, diverged = State(self.trainers.start, [], 0), True
         except ValueError as error:
@@ -235,13 +237,13 @@ class Search:
         return f"{minutes:>4}:{seconds:02}"
 
     def _steps(self, candidate, share):
-        """The number of steps that fit into a part of the budget, at least a few."""
+        """The number of steps that fit into a part of the budget, at least a few, and the seconds after which training ends."""
         if self.budget.in_steps:
-            return max(MINIMUM_STEPS, round(share))
+            return max(MINIMUM_STEPS, round(share)), math.inf
         begin = self.clock()
         per_step = self.trainers.seconds_per_step(candidate)
         left = share - (self.clock() - begin) - len(QUICK_COEFFICIENTS) * self.seconds_of_evaluation
-        return max(MINIMUM_STEPS, int(left / per_step))
+        return max(MINIMUM_STEPS, int(left / per_step)), max(left, SLOW * MINIMUM_STEPS * per_step)
 
     def _describe(self, trial):
         """The text of a line of progress, before the trial is one of `trials`."""

@@ -6,6 +6,7 @@ steps, seed). Weights are lists of arrays in the order of `keras.Model.get_weigh
 
 import contextlib
 import dataclasses
+import math
 import time
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -63,24 +64,28 @@ class Trainers:
         self._graphs: dict[str, tuple] = {}
         self._seconds: dict[str, float] = {}  # of a step
 
-    def train(self, candidate: Candidate, steps: int, state: State | None = None) -> State:
+    def train(self, candidate: Candidate, steps: int, state: State | None = None, seconds: float = math.inf) -> State:
         """Returns the state after some steps from the initial model, or from the state of an earlier training of the candidate.
 
-        The learning rate falls by a cosine over these steps. Raises TrainingDiverged if losses or gradients are not finite.
+        The learning rate falls by a cosine over these steps, or, on a machine that has become slower, over `seconds`, after which the
+        training ends. Raises TrainingDiverged if losses or gradients are not finite.
         """
         method, run_steps, variables, first = self._graph(candidate)
         state = state or first
         self._restore(variables, state)
-        iterator, begin = iter(self.batches(candidate.views, candidate.augmentations, state.steps)), 0.0
+        iterator, done = iter(self.batches(candidate.views, candidate.augmentations, state.steps)), 0
+        begin = first_ended = time.monotonic()
         with fine_tuning(self.model, candidate.layers):  # the graph is built with these in the first chunk
-            for done in range(0, steps, CHUNK):
-                method.optimizer.learning_rate.assign(candidate.learning_rate * 0.5 * (1.0 + np.cos(np.pi * done / steps)))
+            while done < steps and (passed := (time.monotonic() - begin) / seconds) < 1.0:
+                progress = max(done / steps, passed)
+                method.optimizer.learning_rate.assign(candidate.learning_rate * 0.5 * (1.0 + np.cos(np.pi * progress)))
                 with divergence.named(method):
                     run_steps(iterator, tf.constant(min(CHUNK, steps - done)))
-                begin = begin or time.monotonic()
-        if steps > CHUNK:
-            self._seconds[_graph_of(candidate)] = (time.monotonic() - begin) / (steps - CHUNK)
-        return State(self.model.get_weights(), [variable.numpy() for variable in variables], state.steps + steps)
+                first_ended = first_ended if done else time.monotonic()
+                done += min(CHUNK, steps - done)
+        if done > CHUNK:
+            self._seconds[_graph_of(candidate)] = (time.monotonic() - first_ended) / (done - CHUNK)
+        return State(self.model.get_weights(), [variable.numpy() for variable in variables], state.steps + done)
 
     def _restore(self, variables, state):
         self.model.set_weights(state.weights)
