@@ -264,6 +264,11 @@ def test_the_command_line(start, tmp_path, capsys):
     ):
         assert text in printed, text
     assert {"harden.html", "harden.json", "figures", "final_evaluation", "trials"} <= set(os.listdir(tmp_path / "work"))
+    found = list((tmp_path / "work" / "tensorboard").iterdir())
+    events = [one for path in found for one in tf.compat.v1.train.summary_iterator(str(path)) if one.summary.value]
+    recorded = [float(tf.make_ndarray(one.summary.value[0].tensor)) for one in events if one.summary.value[0].tag == "target"]
+    trials = json.loads((tmp_path / "work" / "harden.json").read_text())["trials"]
+    assert recorded == pytest.approx([trial["target"] for trial in trials]) and len(recorded) > 4
     assert ("minus the control's: " in printed) <= ("Model:  " in printed)
     assert ("Model:  " in printed) == os.path.exists(tmp_path / "work" / "hardened.keras") == ("Measured on: " in printed)
 

@@ -97,7 +97,8 @@ def harden(
             images = validation_set(parts, config, given, predict, planned.images, planned.clean, planned.severities)
         store.plan = dataclasses.asdict(dataclasses.replace(planned, severities=dict(images.pairs) or None))
         trainers = _trainers(model, parts.train, batch_size, given.seed)
-        search = _search(model, trainers, lambda: images.evaluate(predict), config, planned, store, lambda: time.monotonic() - begin, log)
+        evaluate, record = (lambda: images.evaluate(predict)), _recorder(os.path.join(folder, "tensorboard"))
+        search = _search(model, trainers, evaluate, config, planned, store, lambda: time.monotonic() - begin, log, record)
         start = search.start
         _check_start(start, images.clean.labels, model.classifier.path)  # type: ignore[union-attr]
         with repeated(lambda: "  diagnosing the initial model", log):
@@ -177,7 +178,20 @@ def _trainers(model, train, batch_size, seed):
     return training.Trainers(model.network, train, **options)
 
 
-def _search(model, trainers, evaluate, config, planned, store, clock, log):
+def _recorder(folder):
+    """A function that records values for TensorBoard, at a step that is the second of the search."""
+    writer = tf.summary.create_file_writer(folder)
+
+    def record(values, seconds):
+        with writer.as_default(seconds):
+            for name, value in values.items():
+                tf.summary.scalar(name, value)
+        writer.flush()
+
+    return record
+
+
+def _search(model, trainers, evaluate, config, planned, store, clock, log, record):
     """The search, which has evaluated the initial model."""
 
     def evaluate_weights(weights):
@@ -201,6 +215,7 @@ def _search(model, trainers, evaluate, config, planned, store, clock, log):
         store=store,
         clock=clock,
         log=log,
+        record=record,
         has_batch_norm=model.has_batch_norm,
         has_layers=isinstance(model.model, tf.keras.Model),
     )

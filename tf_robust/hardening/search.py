@@ -9,7 +9,7 @@ soup).
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -53,6 +53,7 @@ class Search:
     store: TrialStore
     clock: Callable[[], float]  # seconds of the search, including those of interrupted processes
     log: Callable[[str], object]  # called with lines of progress
+    record: Callable[[Mapping[str, float], int], object] = lambda values, seconds: None  # called with the accuracies of each trial
     has_batch_norm: bool = True  # whether the model has batch normalization that is trained
     has_layers: bool = True  # whether its layers can be frozen one by one
 
@@ -219,6 +220,9 @@ class Search:
         self.store.write(trial, state, self.clock())
         self.log(f"{self._time()}  {candidate.name}: {self._describe(trial)}")
         self.trials.append(trial)
+        best = best_point(self.start, points, self.max_clean_loss)
+        values = {"clean": best.clean, "target": best.target, "best target so far": max(self.score(one.points) for one in self.trials)}
+        self.record(values, round(self.clock()))
         self.store.delete_weights_except(self.finalists())
         return trial
 
