@@ -16,6 +16,7 @@ WEIGHTS = np.linspace(0, 2, 48).astype(np.float32)
 
 
 EAGERLY = {"run_eagerly": True}
+GRAPH = pytest.param({}, marks=pytest.mark.slow)
 
 
 def both(build=functional, *, optimizer=None, compile_options=EAGERLY, x=X, y=Y, atol=1e-5, **options):
@@ -42,27 +43,29 @@ def both(build=functional, *, optimizer=None, compile_options=EAGERLY, x=X, y=Y,
     return plain, method
 
 
-def test_options_of_optimizers():
-    both(optimizer=lambda: optimizers.SGD(0.1, gradient_accumulation_steps=2, clipvalue=0.01), compile_options={})
+@pytest.mark.parametrize("compile_options", [EAGERLY, GRAPH])
+def test_options_of_optimizers(compile_options):
+    both(optimizer=lambda: optimizers.SGD(0.1, gradient_accumulation_steps=2, clipvalue=0.01), compile_options=compile_options)
     ema = {"use_ema": True, "ema_momentum": 0.5}
     both(optimizer=lambda: optimizers.SGD(0.1, **ema, global_clipnorm=0.01, weight_decay=0.1, loss_scale_factor=1024.0))
 
 
-@pytest.mark.parametrize("options", [{"steps_per_execution": 3}, {"jit_compile": True}])
+@pytest.mark.parametrize("options", [{"steps_per_execution": 3}, pytest.param({"jit_compile": True}, marks=pytest.mark.slow)])
 def test_options_of_compile(options):
     both(compile_options=options)
 
 
 @pytest.mark.parametrize(
-    "options, compile_options",
+    "options",
     [
-        ({"class_weight": {0: 3.0, 1: 0.5, 2: 1.0}, "validation_split": 0.25}, {}),
-        ({"sample_weight": WEIGHTS, "epochs": 4, "initial_epoch": 2}, EAGERLY),
-        ({"validation_data": (X, Y, WEIGHTS)}, EAGERLY),
-        ({"steps_per_epoch": 2, "validation_data": (X, Y), "validation_steps": 1}, EAGERLY),
-        ({"x": tf.data.Dataset.from_tensor_slices((X, Y, WEIGHTS)).batch(16), "y": None, "batch_size": None}, {}),
+        {"class_weight": {0: 3.0, 1: 0.5, 2: 1.0}, "validation_split": 0.25},
+        {"sample_weight": WEIGHTS, "epochs": 4, "initial_epoch": 2},
+        {"validation_data": (X, Y, WEIGHTS)},
+        {"steps_per_epoch": 2, "validation_data": (X, Y), "validation_steps": 1},
+        {"x": tf.data.Dataset.from_tensor_slices((X, Y, WEIGHTS)).batch(16), "y": None, "batch_size": None},
     ],
 )
+@pytest.mark.parametrize("compile_options", [EAGERLY, GRAPH])
 def test_options_of_fit(options, compile_options):
     both(lambda: functional(regularizer="l2"), compile_options=compile_options, **options)
 
@@ -95,7 +98,8 @@ def test_one_output_may_be_in_a_dictionary_or_a_list(outputs):
     assert history["val_accuracy"][0] == pytest.approx(np.mean(plain(X).numpy().argmax(axis=1) == Y))
 
 
-@pytest.mark.parametrize("labels, compile_options", [(SOFT.astype(np.float64), {}), (np.eye(3, dtype=np.int64)[Y], EAGERLY)])
+@pytest.mark.parametrize("labels", [SOFT.astype(np.float64), np.eye(3, dtype=np.int64)[Y]])
+@pytest.mark.parametrize("compile_options", [EAGERLY, GRAPH])
 def test_labels_of_probabilities(labels, compile_options):
     both(y=labels, compile_options=compile_options, sample_weight=WEIGHTS, validation_data=(X, labels))
 

@@ -3,16 +3,15 @@
 import dataclasses
 import fractions
 import re
+import sys
 import typing
 
-from tf_robust.configs.evaluation import check_corruptions
-from tf_robust.metrics.corruption_error import EXTRA
 from tf_robust.utils.errors import unknown
 
 GROUPS = ("noise", "blur", "weather", "digital")
 SHIFT = "shift="  # before the name of data: the target is accuracy on these images
 TARGETS = ("corruptions", *(f"{group}_corruptions" for group in GROUPS), "noise", "adversarial")
-MAX_WEIGHT = 20
+MIN_WEIGHT, MAX_WEIGHT = 0.01, 20
 EVALUATIONS = ("clean", "noise", "corruptions", "corruptions_bar", "calibration")  # of the final evaluation, by default
 _UNITS = {"s": 1, "m": 60, "h": 3600, "steps": 1}
 
@@ -86,25 +85,32 @@ class HardenConfig:
         weights: dict[str, fractions.Fraction] = {}
         for text in self.target.split(","):
             name, _, weight = text.strip().partition(":")
-            if name in EXTRA:
-                raise ValueError(f"Expected a target on which no recipe trains. Received: {name}, one of the extra corruptions")
             if name in weights or name == "adversarial" or len(text) > len(SHIFT) and text.startswith(SHIFT):
                 raise ValueError(f"Expected each name once in a target, and adversarial and {SHIFT}DATA alone. Received: {self.target}")
             if name not in TARGETS:
-                try:
-                    check_corruptions((name,))
-                except ValueError as error:
-                    raise unknown("target", name, (*TARGETS, f"{SHIFT}DATA", "the name of a corruption")) from error
+                _check_corruption(name)
             weights[name] = _weight(weight or "1")
         return weights
+
+
+def _check_corruption(name):
+    """Raises ValueError if a target may not have this name. TensorFlow is not imported: of a plug-in, which did, its corruptions count."""
+    from tf_robust.metrics.corruption_error import BAR, BENCHMARK, EXTRA
+
+    if name in EXTRA:
+        raise ValueError(f"Expected a target on which no recipe trains. Received: {name}, one of the extra corruptions")
+    imported = sys.modules.get("tf_robust.corruptions")
+    known = imported.CORRUPTIONS if imported else (*BENCHMARK, *(one for names in BAR.values() for one in names))
+    if name not in known:
+        raise unknown("target", name, {*TARGETS, f"{SHIFT}DATA", *known} - {*EXTRA})
 
 
 def _weight(text):
     """A positive number as a fraction with a small denominator."""
     number = float(text) if re.fullmatch(r"\d*\.?\d+", text) else 0.0
-    if not 0 < number <= MAX_WEIGHT:
-        raise ValueError(f"Expected a weight above 0 and at most {MAX_WEIGHT} in a target, as in fog:2. Received: {text!r}")
-    return max(fractions.Fraction(1, 10), fractions.Fraction(number).limit_denominator(10))
+    if not MIN_WEIGHT <= number <= MAX_WEIGHT:
+        raise ValueError(f"Expected weights from {MIN_WEIGHT} to {MAX_WEIGHT} in a target, as in fog:2. Received: {text!r}")
+    return fractions.Fraction(number).limit_denominator(100)
 
 
 def evaluations_of(target: str) -> tuple[str, ...]:
