@@ -41,7 +41,8 @@ def test_a_trained_model_is_written_as_keras_and_as_onnx(path, tmp_path):
     start = start_of(path)
     assert start.suffix == ".keras" and start.other_suffixes == (".onnx",)
     train(start.model)
-    (line,) = start.save_others(str(tmp_path / "hardened"), IMAGES)
+    line, missing = start.save_others(str(tmp_path / "hardened"), IMAGES)
+    assert missing.startswith(f"Not written: {tmp_path}/hardened.pt. Try: state_dict=FILE")
     assert line.startswith("Written: ") and "hardened.onnx, whose scores differ by at most" in line
     check_same_scores(start.model, str(tmp_path / "hardened.onnx"))
     loaded = keras.saving.load_model(start.save(tmp_path / "robust.keras"))

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import shutil
 import types
 
@@ -116,6 +117,9 @@ def test_a_model_becomes_more_robust_on_images_never_used_before(hardened):
     assert result.changed and result.choice.target["low"] > 0
     before, after = result.values["un"]
     assert after > before
+    text = r"Target \(noise\) on [\d,]+ test images.*: ([\d.]+) to ([\d.]+), (\S+) \[.*\], significant"
+    start_target, target, change = map(float, re.search(text, result.sentences[0]).groups())
+    assert target - start_target == pytest.approx(change, abs=0.0015) and change > 0.02
     images, labels = _images(1000, 3)  # the search had others
     noisy = 255 * noise_sets.uniform_noise(images / np.float32(255), seed=1).numpy()
     original = keras.saving.load_model(result.trainable.classifier.path, compile=False)
@@ -197,7 +201,10 @@ def test_a_saved_model_stays_one_and_its_card_has_the_new_metrics(start, tmp_pat
 
 
 def test_nothing_helps_leaves_the_model_as_it_was(start, tmp_path, monkeypatch):
-    monkeypatch.setattr("tf_robust.hardening.training.Trainers.train", lambda self, *_: training.State(self.start, [], 0))
+    def unchanged(self, _, steps, state, *__):
+        return training.State(self.start, [], steps + (state.steps if state else 0))
+
+    monkeypatch.setattr("tf_robust.hardening.training.Trainers.train", unchanged)
     result = tfr.harden(start, folder=str(tmp_path / "work"), **FEW_STEPS)
     assert not result.changed and len(result.evaluations) == 1 and not os.path.exists(tmp_path / "work" / "hardened.keras")
     assert "The model is unchanged" in result.notes[0] and not result.recipe
@@ -421,7 +428,7 @@ def test_summary_says_when_little_is_gained_and_how_many_images_would_decide():
     point = Point(Outcome(np.ones(400, bool), np.ones(400)), 0.5)
     choice = Choice(point, {**even, "mean": 0.0}, even, False, 1234, 24)
     found = harden.summary(choice, config)
-    assert "(corruptions) +0.020 [-0.010, +0.050], the best of 24 models. About 1,000 validation images would be needed" in found
+    assert "(corruptions) +0.020 [-0.010, +0.050], the best of 24 models. About 1,200 validation images would be needed" in found
     helpful = dataclasses.replace(choice, target={**even, "low": 0.01}, helps=True, images_needed=0)
     found = harden.summary(helpful, config)
     assert "Target (corruptions) +0.020 [+0.010, +0.050], the best of 24 models, clean accuracy +0.000" in found

@@ -45,7 +45,7 @@ def make(monkeypatch):
 def test_a_fast_model_has_as_many_images_as_without_a_plan(make):
     made = make("30m", 1e-5)
     assert (made.images, made.clean, made.diagnosis, made.final) == (1000, 5000, 500, 2000)
-    assert made.final_seconds == pytest.approx(10.0 + 0.02 * 2000 + plan.REPORT)
+    assert made.final_seconds == pytest.approx(10.0 + 0.02 * 2000 + plan.REPORT + 2 * 1e-5 * 3 * 1000)
     assert made.begin == pytest.approx(5.0 + 1e-5 * (25 * 400 + 400 * (4 + 3)))  # 400 validation images
     assert made.shortest == pytest.approx(plan.GRAPH + 20 * 3 * 64e-5 + 2 * 1e-5 * 400 * 4)
 
@@ -55,7 +55,9 @@ def test_a_slow_model_has_fewer_images_within_parts_of_the_budget(make):
     made = make("30m", forward, final=(10.0, 0.5), images=parts(validation=3000))
     assert made.images == int(0.02 * seconds / (3 * forward)) == 600 and made.clean == 600  # at least as many
     assert made.diagnosis == int(0.05 * seconds / (25 * forward)) == 180
-    assert made.final == int(0.25 * seconds / 0.5) == 900 and made.final_seconds == pytest.approx(10 + 450 + plan.REPORT)
+    assert made.final == int(0.25 * seconds / 0.5) == 900 and made.final_seconds == pytest.approx(
+        10 + 450 + plan.REPORT + 2 * forward * 3 * 600
+    )
     assert make("30m", forward, final=(10.0, 0.5), subset=200).final == 200
 
 

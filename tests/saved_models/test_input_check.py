@@ -210,3 +210,14 @@ def test_classes_beyond_100_are_checked_before_an_evaluation():
 
     with pytest.raises(ValueError, match="1.7% of 240 images are classified correctly, and 100.0% in the order of the numbers"):
         model_evaluation.with_checked_inputs(classifier_of(model, ModelInterface(input_range="0,1")), source)
+
+
+def test_confidence_alone_does_not_choose_a_larger_scale():
+    """A network of ReLUs without biases predicts alike on every scale, and is more confident on 0..255."""
+    images, labels = np.random.RandomState(0).rand(120, 4, 4, 1).astype(np.float32), np.arange(120) % 3
+    images[np.arange(120), labels] += 1.0  # rows
+    images /= images.max()
+    for gain, large in ((30.0, False), (0.05, True)):
+        model = keras.Sequential([keras.Input((4, 4, 1)), keras.layers.Lambda(lambda x, gain=gain: gain * keras.ops.sum(x, (2, 3))[:, :3])])
+        classify = classifier_of(model, ModelInterface(input_range="auto", outputs="logits"), "relu.keras")
+        assert (input_check.with_fitting_range(classify, images, labels).interface.input_range == "0,255") == large

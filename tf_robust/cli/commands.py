@@ -14,7 +14,7 @@ import tensorflow as tf
 from absl import logging
 
 from tf_robust import corrupted_datasets, evaluation, report
-from tf_robust.cli import checks
+from tf_robust.cli import BEGIN, checks
 from tf_robust.cli.build import build_model, build_runs, read_rows, row_of
 from tf_robust.cli.command_line import COMMANDS as TABLE
 from tf_robust.cli.command_line import TRAIN_ONLY, command, read_command
@@ -336,7 +336,7 @@ def harden(options: Options, argv: Sequence[str]) -> None:
     check_format(options["saved_model"])
     name = f"{folder_name(options['data'])}-{row_name(options['saved_model'])}-{folder_name(options['target'])}"
     folder = options["workdir"] or os.path.join("runs", "hardened", name)
-    hardened = hardening.harden(model.load(), model.data, config, folder, log=functools.partial(print, flush=True))
+    hardened = hardening.harden(model.load(), model.data, config, folder, begin=BEGIN, log=functools.partial(print, flush=True))
     if hardened.evaluations:
         print(f"\nReport: {hardened.report(os.path.join(folder, 'harden.html'), command(*argv))}")
     save_png(hardened.frontier(), os.path.join(folder, "figures"))

@@ -60,7 +60,7 @@ def trained_entries(
     if missing := [name for name in trained if name not in used]:
         raise ValueError(
             f"Expected an entry of the state_dict for each trained weight. Received: none for {', '.join(missing[:5])}. Try: "
-            "the state_dict from which the file was exported, or export with training=torch.onnx.TrainingMode.PRESERVE"
+            "the state_dict from which the file was exported, or an export with dynamo=False, training=torch.onnx.TrainingMode.PRESERVE"
         )
     return Result(result, tuple(key for key in floats if key not in matched))
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import fractions
+import os
 import re
 import sys
 import typing
@@ -71,6 +72,8 @@ class HardenConfig:
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"Expected {name} in [0, 1]. Received: {getattr(self, name)}")
         parse_budget(self.budget)
+        if self.state_dict and not os.path.isfile(self.state_dict):
+            raise ValueError(f"Expected a file of weights, of torch.save(module.state_dict(), FILE). Not found: {self.state_dict}")
 
     @property
     def shift(self) -> str:

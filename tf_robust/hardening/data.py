@@ -34,8 +34,8 @@ MIN_OF_SEVERITY, MAX_OF_SEVERITY = 4, 40  # images of a corruption at each sever
 ATTACK_STEPS = 10
 SPLITS = ("train", "validation", "test")
 _SEEN = (
-    "The model may have been trained on any of these images, so its accuracy on unchanged images may be too high; "
-    "what counts is the differences."
+    "The model may have been trained on any of these images: then its clean accuracy is too high, and hardening seems to lose more of it "
+    "than it does. Try: test images that it has never seen, as a folder with train and test, x_test in an npz file, or test_data in Python"
 )
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from tf_robust import evaluation, metrics
+from tf_robust.attacks.attack import Predict
 from tf_robust.configs.evaluation import parse_threat
 from tf_robust.evaluation import model_evaluation
 from tf_robust.evaluation.evaluation_data import EvaluationData
@@ -13,11 +14,12 @@ from tf_robust.hardening.config import HardenConfig, evaluations_of
 from tf_robust.hardening.data import Parts
 from tf_robust.hardening.plan import FINAL_IMAGES
 from tf_robust.hardening.result import HARDENED, START
-from tf_robust.hardening.target import corruptions_of
+from tf_robust.hardening.target import ValidationSet, corruptions_of
 from tf_robust.hardening.trainable import TrainableModel
 from tf_robust.hardening.training import Weights
 from tf_robust.report.images import draw_gains
 from tf_robust.report.page import Image
+from tf_robust.report.sections import interval
 from tf_robust.saved_models import loading
 from tf_robust.utils.files import write_json
 from tf_robust.utils.progress import at_intervals
@@ -104,6 +106,21 @@ def evaluate(
             figures.append((drawn[0], _CAPTIONS[one["row"]]))
     model.network.set_weights([*weights.values()][-1])
     return evaluations, figures
+
+
+def target_on_test(predict: Predict, model: TrainableModel, images: ValidationSet, weights: Mapping[str, Weights], target: str) -> str:
+    """Returns a sentence on the target of the initial and the hardened model on test images, changed as the validation images were."""
+    outcomes = {}
+    for row, values in weights.items():
+        model.network.set_weights(values)
+        outcomes[row] = images.evaluate(predict).target
+    change = metrics.paired_difference(outcomes[HARDENED], outcomes[START])
+    low, high = change["low"], change["high"]
+    significant = "not significant" if low is None or high is None or low <= 0 <= high else "significant"
+    return (
+        f"Target ({target}) on {change['count']:,} test images, at the severities of the search: {outcomes[START].mean():.3f} to "
+        f"{outcomes[HARDENED].mean():.3f}, {change['mean']:+z.3f} {interval(low, high, '+')}, {significant}."
+    )
 
 
 def _load(path, classifier, log):

@@ -37,7 +37,7 @@ _AFTER_THE_SEARCH = ("require_recipe", "state_dict")  # arguments on which trial
 BATCH_SIZE = 64
 BATCH_PIXELS = 1 << 20  # of a training batch, at most, but for `MIN_BATCH_SIZE`
 MIN_BATCH_SIZE = 16
-OWN_KIND = "The chosen recipe trains on noise, as the target has: the corruptions of C-bar and the other families judge it on other images."
+OWN_KIND = "The chosen recipe trains on noise, as the target has; --evaluations=corruptions,corruptions_bar judges it on other changes."
 NEAR_CHANCE = 0.02  # of the way from the accuracy of chance to 1
 ABOVE_CHANCE = 0.2  # of this way: too much for a model that guesses, if there are images enough
 
@@ -51,16 +51,18 @@ def harden(
     validation: Source | None = None,
     test: Source | None = None,
     temporary: tempfile.TemporaryDirectory | None = None,
+    begin: float | None = None,
     log: Callable[[str], object],
 ) -> Hardened:
     """Searches a more robust model, writes it, and evaluates it on test images. An interrupted search resumes from its folder.
 
     The weights of `classifier` change. `given` describes the data and the final evaluation; `validation` and `test` are images in memory to
-    choose on, and for the final evaluation; `temporary` is the folder, if it is to be deleted with the result; `log` is called with lines
-    of progress. Raises ValueError if the model cannot be trained, does not suit the images or is near chance, or the budget is too short.
+    choose on, and for the final evaluation; `temporary` is the folder, if it is to be deleted with the result; the time of the budget began
+    at `begin`, of `time.monotonic`, or now; `log` is called with lines of progress. Raises ValueError if the model cannot be trained, does
+    not suit the images or is near chance, or the budget is too short.
     """
     with held(folder):
-        begin = time.monotonic()
+        begin = time.monotonic() if begin is None else begin
         if given.eval_config.needs_validation_set:
             raise ValueError(
                 "calibrate, abstain_accuracy and conformal have no effect on harden, whose validation images are used to choose the model. "
@@ -157,6 +159,11 @@ def harden(
             return hardened
         try:
             hardened.evaluations, hardened.images = final_evaluation.evaluate(model, final, folder, weights, log)
+            if hardened.changed and images.pairs:
+                with repeated(lambda: "  evaluating the target on test images", log):
+                    count, tested = min(planned.images, planned.final), dataclasses.replace(parts, validation=parts.test)
+                    changed = validation_set(tested, config, given, predict, count, count, dict(images.pairs))
+                    hardened.target_on_test = final_evaluation.target_on_test(predict, model, changed, weights, config.target)
         except KeyboardInterrupt:
             log(f"Interrupted during the final evaluation. {'The hardened model is written. ' if hardened.changed else ''}No report.")
             raise
@@ -248,7 +255,7 @@ def summary(choice, config: HardenConfig, tried: bool = True) -> str:
         return f"No candidate keeps the accuracy on unchanged validation images within {limits}: the model is unchanged."
     change, best = f"({config.target}) {_difference(choice.target)}", f"the best of {choice.compared} models"
     if not choice.helps:
-        needed = float(f"{choice.images_needed:.1g}")
+        needed = float(f"{choice.images_needed:.2g}")
         more = f" About {needed:,.0f} validation images would be needed to tell." if needed else ""
         return f"Nothing improves the target significantly: {change}, {best}.{more} The model is unchanged."
     clean = f"clean accuracy {_difference(choice.clean)}, allowed loss {config.max_clean_loss:g}"

@@ -25,12 +25,12 @@ MIN_IMAGES = 100  # of each kind
 GRADIENT_IMAGES = 16  # by which the time of a training step is known
 OF_BUDGET = {"target": 0.02, "clean": 0.005, "diagnosis": 0.05, "final": 0.25}  # largest parts; the first two of one evaluation
 GRAPH = 10.0  # seconds to build the graph of a training step
-REPORT = 5.0  # seconds
+REPORT = 8.0  # seconds
 CHANGES = 25  # forward passes that the changes of an image of a diagnosis, and their classification, take
 ATTACK_PASSES = {"autoattack": 1800}  # passes with gradients per image, with half of the images robust; of other attacks:
 ATTACK_PASSES_OF_OTHERS = 100
 ROUND = 30  # seconds of a budget that a message advises
-ADVISED = 1.25  # times the shortest time, as estimated
+ADVISED = 1.2  # times the shortest time, as estimated
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,31 +87,41 @@ def make(
     attacked = 2 * gradients * _attack_passes(final, subset or len(parts.test))
     if budget.in_steps:
         return Plan(final_seconds=fixed + attacked + per_image * min(subset or FINAL_IMAGES, len(parts.test)) + REPORT)
-    size = budget.amount
     attack = ATTACK_STEPS * gradients / forward  # in forward passes
     versions = PAIRS_PER_IMAGE if config.weights else 1 if config.shift else attack
+    elapsed, validation, test = time.monotonic() - begin, len(parts.validation), len(parts.test)
 
-    def affordable(part, seconds, most):
-        return int(min(most, max(MIN_IMAGES, OF_BUDGET[part] * size / seconds)))
+    def planned(size):
+        """The plan for a budget in seconds, and the seconds that it needs."""
 
-    count = affordable("target", versions * forward, MAX_VALIDATION_IMAGES)
-    clean = max(count, affordable("clean", forward, MAX_CLEAN_IMAGES))
-    tested = subset or affordable("final", per_image, FINAL_IMAGES)
-    of_final = fixed + attacked + per_image * min(tested, len(parts.test)) + REPORT
-    evaluation_seconds = forward * (min(len(parts.validation), count) * versions + min(len(parts.validation), clean))
-    shortest = GRAPH + MINIMUM_STEPS * gradients * batch_size + len(QUICK_COEFFICIENTS) * evaluation_seconds
-    diagnosed = affordable("diagnosis", CHANGES * forward, diagnosis.MAX_IMAGES)
-    before = time.monotonic() - begin + CHANGES * forward * min(len(parts.validation), diagnosed) + evaluation_seconds
-    if config.weights:  # finding the severities takes at most as many images
-        before += forward * min(len(parts.validation), count) * versions
-    needed = before + 2 * shortest / ONE_RUNG[0] + of_final
-    if needed > size:
-        advised = ROUND * math.ceil(ADVISED * needed / ROUND)
+        def affordable(part, seconds, most):
+            return int(min(most, max(MIN_IMAGES, OF_BUDGET[part] * size / seconds)))
+
+        count = affordable("target", versions * forward, MAX_VALIDATION_IMAGES)
+        clean = max(count, affordable("clean", forward, MAX_CLEAN_IMAGES))
+        tested = subset or affordable("final", per_image, FINAL_IMAGES)
+        diagnosed = affordable("diagnosis", CHANGES * forward, diagnosis.MAX_IMAGES)
+        of_target = forward * versions * min(validation, count)
+        evaluation_seconds = of_target + forward * min(validation, clean)
+        before = elapsed + CHANGES * forward * min(validation, diagnosed) + evaluation_seconds
+        of_final = fixed + attacked + per_image * min(tested, test) + REPORT
+        if config.weights:
+            before += of_target  # to find the severities, at most
+            of_final += 2 * forward * versions * min(count, tested, test)  # the target on test images, of both models
+        shortest = GRAPH + MINIMUM_STEPS * gradients * batch_size + len(QUICK_COEFFICIENTS) * evaluation_seconds
+        return Plan(count, clean, diagnosed, tested, of_final, shortest, before), before + 2 * shortest / ONE_RUNG[0] + of_final
+
+    found, needed = planned(budget.amount)
+    if needed > budget.amount:
+        advised = ROUND
+        while ADVISED * planned(advised)[1] > advised:
+            advised += ROUND
         raise ValueError(
-            f"Expected a budget for plain fine-tuning and one recipe, {duration(shortest)} each at least, {duration(before)} before and "
-            f"{duration(of_final)} of final evaluation. Received: {config.budget}. Try: --budget={advised}s, or fewer evaluations"
+            f"Expected a budget for plain fine-tuning and one recipe, {duration(found.shortest)} each at least, {duration(found.begin)} "
+            f"before and {duration(found.final_seconds)} of final evaluation. Received: {config.budget}. Try: --budget={advised}s, or "
+            "fewer evaluations, as in --evaluations=clean,noise"
         )
-    return Plan(count, clean, diagnosed, tested, of_final, shortest, before)
+    return found
 
 
 def _gradients_of(network):

@@ -111,6 +111,7 @@ class Hardened:
     temporary: tempfile.TemporaryDirectory | None = None  # folder of the evaluations, which is deleted with the result
     evaluations: list[dict] = dataclasses.field(default_factory=list)  # of the initial and the hardened model, as in `evaluation.json`
     images: list[Image] = dataclasses.field(default_factory=list)  # figures for the report, (path of a PNG file, caption)
+    target_on_test: str = ""  # sentence on the target, on test images at the severities of the search; empty: see `evaluations`
     files: list[str] = dataclasses.field(default_factory=list)  # lines on the ONNX file and the PyTorch weights beside the Keras file
 
     def __repr__(self) -> str:
@@ -155,7 +156,7 @@ class Hardened:
     @property
     def sentences(self) -> list[str]:
         """The summary of the final evaluation, on test images."""
-        return report.summary_lines(self._table()) if len(self.evaluations) > 1 else []
+        return [*filter(None, [self.target_on_test]), *report.summary_lines(self._table())] if len(self.evaluations) > 1 else []
 
     def _table(self):
         return report.aggregate(self.evaluations, baseline=START, per_image=evaluation.PerImage(comparison.records_in))
@@ -235,7 +236,8 @@ class Hardened:
             raise ValueError("Expected a finished search. Received: one that was interrupted. Try: run it again; it resumes")
         first, *further = changes(self._table()) if len(self.evaluations) > 1 else [None]
         tables, charts = [self.diagnosis.section(), self._trials_table(), *further], [self.frontier()]
-        added = report.Additions(lines=self.notes, first=first, charts=charts, images=self.images, tables=tables, code=self.recipe)
+        lines = [*filter(None, [self.target_on_test]), *self.notes]
+        added = report.Additions(lines=lines, first=first, charts=charts, images=self.images, tables=tables, code=self.recipe)
         title = f"{os.path.basename(self.trainable.classifier.path)}, {'hardened' if self.changed else 'not hardened: nothing helps'}"
         suite = {"baseline": START}
         with tempfile.TemporaryDirectory() as folder:
@@ -294,8 +296,9 @@ def frontier_chart(start: Point, points: Sequence[Point], chosen: Point | None, 
     )
     caption = (
         "Validation images. A line goes from the initial model (square) to a fine-tuned model, by interpolation of their weights. "
-        "The ring is the chosen model, if something helps. Re-estimated: moving averages of batch normalization from AugMix images. "
-        f"Points with a clean accuracy below {limit:.2f} are not shown."
+        "The ring is the chosen model, if something helps. "
+        + "Re-estimated: moving averages of batch normalization from AugMix images. " * any(one.reestimated for one in points)
+        + f"Points with a clean accuracy below {limit:.2f} are not shown."
     )
     return finish(chart, "frontier", caption, 380)
 

@@ -199,8 +199,9 @@ class Search:
         before, seconds = (earlier.parts, earlier.seconds) if earlier else ((), 0.0)
         begin, steps, diverged = self.clock(), 0, False
         try:
-            with self._reporting(f"training {candidate.name}"):
+            with self._reporting(f"building the graph of {candidate.name}"):
                 steps, allowed = self._steps(candidate, share)
+            with self._reporting(f"training {candidate.name}"):
                 state = self.trainers.train(candidate, steps, self.store.state(earlier) if earlier else None, allowed)
                 steps = state.steps - sum(before)
         except TrainingDiverged:

@@ -17,11 +17,17 @@ from tf_robust.saved_models import formats
 from tf_robust.saved_models.formats import FORMATS, keras_files
 from tf_robust.saved_models.loading import Classifier
 from tf_robust.utils.files import atomic_folder, disk_is_full, storable
+from tf_robust.utils.progress import print_note
 
 KERAS = (*FORMATS["keras"].suffixes, *FORMATS["hdf5"].suffixes)
 _SAMPLES = 8  # noise images by whose scores the kind of output is known
 # files of a SavedModel folder that depend on its weights or graph; others, such as card.json, are copied
 _WRITTEN = ("saved_model.pb", "fingerprint.pb", "keras_metadata.pb", "variables", "assets", weights.FILE)
+
+_FOLDED = (
+    "{} has no batch normalization. If its exporter folded it into the convolutions, as PyTorch's does by default, training is less stable "
+    "and gains less. Try: the PyTorch model itself, or an export with dynamo=False, training=torch.onnx.TrainingMode.PRESERVE"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +122,8 @@ class TrainableModel:
             else:
                 measured = "" if difference is None else f", whose scores differ by at most {difference:.1g} of the largest"
                 lines.append(f"Written: {path}{measured}")
+        if converted.STATE_DICT[0] not in self.other_suffixes:
+            lines.append(f"Not written: {stem}{converted.STATE_DICT[0]}. Try: state_dict=FILE with the weights in PyTorch, if it has any")
         return lines
 
 
@@ -198,6 +206,8 @@ def trainable(classifier: Classifier, image_shape: Sequence[int] = (), state_dic
     if classifier.interface.outputs == "auto":
         classifier = classifier.with_known_outputs(np.random.default_rng(0).random((_SAMPLES, *shape), np.float32))
     start = _of_saved_model(classifier, shape) if saved_model else _of_keras_model(classifier, shape)
+    if start.origin and classifier.path.endswith(converted.ONNX) and not start.has_batch_norm:
+        print_note(_FOLDED.format(classifier.path))
     if not state_dict:
         return start
     if start.origin is None or start.origin.entries is not None:

@@ -30,6 +30,8 @@ BATCH = 50
 MARGIN, P_VALUE = 0.03, 1e-4  # of a clear difference of two accuracies, one of them the best of several
 FEW_P_VALUE = 0.1  # of a difference on fewer than SCREENED images, which is only noted
 ABOVE_CHANCE = 0.2  # of the way from the most frequent class to 1
+LEVELS = ("0,255", "caffe", "0,255 bgr")  # ranges on which a model that was trained on a smaller one is more confident
+CONFIDENCE = 0.1  # of the logarithms of probabilities: by less, confidence does not choose such a range
 MAX_CLASSES = 100  # of which an order may fit by chance; of more, none is looked for in combination with another pixel scale
 _ORDER_OF_FOLDERS = "label_map=FILE with a line 'NAME COLUMN' for every class of an image folder, or rename the classes"
 _SKIP = "check_inputs=false skips this check, as images that were attacked need"
@@ -177,9 +179,15 @@ def _is_usual(name):
 
 
 def _best(scores):
-    """The most accurate of several ranges; of about equal ones that of the highest likelihood. scores: {range: as from `_scores`}."""
+    """The most accurate of several ranges; of about equal ones that of the highest likelihood. scores: {range: as from `_scores`}.
+
+    A model that hardly depends on the scale, such as a network of ReLUs, is more confident on larger values.
+    """
     most = max(right.mean() for right, _ in scores.values())
-    return max((name for name, (right, _) in scores.items() if right.mean() >= most - MARGIN), key=lambda name: scores[name][1].mean())
+    likelihoods = {name: likelihood.mean() for name, (right, likelihood) in scores.items() if right.mean() >= most - MARGIN}
+    best = max(likelihoods, key=likelihoods.__getitem__)
+    smaller = [name for name in likelihoods if name not in LEVELS and likelihoods[name] >= likelihoods[best] - CONFIDENCE]
+    return max(smaller, key=likelihoods.__getitem__) if best in LEVELS and smaller else best
 
 
 def _scores(classify, images, labels):
