@@ -50,7 +50,8 @@ hardened = tfr.harden(
     attack_radius=attack["radius"],
     budget=options.budget,
     max_clean_loss=0.05,
-    evaluations="clean",
+    evaluations="clean,adversarial",
+    attack_radii=f"{attack['norm']}_{attack['radius']}",
     attack_subset=50,  # test images, for AutoAttack
 )
 hardened.save("hardened.pt")
