@@ -4,7 +4,7 @@
     python -m research.harden --collect --workdir=runs/harden
 
 Rows: cifar10, mnist, folder, robust, vit. Run again, a row resumes: finished steps are skipped. The second command writes
-results/harden/harden.json and results/harden.md; rows of which the workdir has no seed are kept there.
+results/harden/harden.json and results/harden.md; rows without a seed in the workdir are kept there.
 """
 
 import os

@@ -133,14 +133,15 @@ def collected(results: Sequence[Mapping], command: str) -> dict:
 
 
 def merged(recorded: Mapping, new: Mapping) -> dict:
-    """Returns new results with the recorded ones of all other rows, in the order of `ROWS`.
+    """Returns new results with the recorded ones of all other rows with the same budget, in the order of `ROWS`.
 
     Args:
         recorded: as `collected` returned it earlier.
         new: as `collected` returns it; its rows replace those of the same name with all their seeds.
     """
-    found = {run["row"] for run in new["runs"]}
-    kept = {key: [one for one in recorded[key] if one["row"].partition("/")[0] not in found] for key in ("rows", "differences", "runs")}
+    found, budgets = {run["row"] for run in new["runs"]}, {run["budget"] for run in new["runs"]}
+    others = {run["row"] for run in recorded["runs"] if run["budget"] in budgets} - found
+    kept = {key: [one for one in recorded[key] if one["row"].partition("/")[0] in others] for key in ("rows", "differences", "runs")}
     order = list(ROWS)
     return {**new, **{key: sorted([*kept[key], *new[key]], key=lambda one: order.index(one["row"].partition("/")[0])) for key in kept}}
 
@@ -174,13 +175,15 @@ def _summary_lines(name, content):
     runs, lines = [run for run in content["runs"] if run["row"] == name], []
     values = {(row["row"], row["metric"]): row for row in content["rows"]}
     found = {(one["row"], one["baseline"], one["metric"]): one for one in content["differences"]}
-    for model, baseline in ((HARDENED, START), (PLAIN, START), (HARDENED, PLAIN)):
+    titles = {
+        (HARDENED, START): ROWS[name].title,
+        (PLAIN, START): f"the same by {PLAIN}",
+        (HARDENED, PLAIN): f"the same, {HARDENED} minus {PLAIN}",
+    }
+    for (model, baseline), title in titles.items():
         ends = [found.get((f"{name}/{model}", f"{name}/{baseline}", metric)) for metric in ROWS[name].metrics]
         if not all(ends):
             continue
-        title = (
-            f"the same, {model} minus {baseline}" if baseline == PLAIN else f"the same by {PLAIN}" if model == PLAIN else ROWS[name].title
-        )
         start, after = (values[f"{name}/{one}", ROWS[name].metrics[0]] for one in (baseline, model))
         before = np.mean([value for seed, value in zip(start["seeds"], start["values"]) if seed in after["seeds"]])
         target = f"{MEASURES[ROWS[name].metrics[0]]} {before:.3f} to {after['mean']:.3f}"

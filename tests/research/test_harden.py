@@ -175,3 +175,5 @@ def test_recorded_rows_are_kept_unless_they_are_collected_again():
     assert [(run["row"], run["seed"]) for run in found["runs"]] == [("cifar10", 2), ("robust", 0), ("robust", 1)]
     assert [one["seeds"] for one in found["differences"]] == [[2], [0, 1]] and found["command"] == "cifar10"
     assert {row["row"] for row in found["rows"]} == {"cifar10/initial", "cifar10/hardened", "robust/initial", "robust/hardened"}
+    shorter = collect.collected([{**result(0, 0.6), "budget": "10m"}], "collect")
+    assert [run["row"] for run in collect.merged(recorded, shorter)["runs"]] == ["cifar10"]  # other budgets are not mixed

@@ -101,7 +101,7 @@ def validation_set(
 ) -> ValidationSet:
     """Returns the images on which models are compared: at most `images` for the target, stratified, of validation or the new conditions.
 
-    The accuracy on unchanged images is computed on at most `clean`. `severities`: of the target's corruptions; None: those of
+    The accuracy on unchanged images is computed on at most `clean`. `severities`: of the target's corruptions; None: by
     `halfway_severities` of the initial model, `predict`.
     """
     unchanged, labels = evaluation.stratified_images(parts.validation, images)
