@@ -68,8 +68,9 @@ def _with_target(eval_config, config, shape):
     return dataclasses.replace(eval_config, attack_radii=(*eval_config.attack_radii, radius))
 
 
-def _count(final):
-    return final.eval_config.subset or len(final.images)
+def num_images(final: EvaluationData) -> int:
+    """Returns the number of test images of a final evaluation."""
+    return final.eval_config.subset or len(final.images)  # type: ignore[arg-type]  # `final_data` has images
 
 
 def evaluate(
@@ -84,7 +85,7 @@ def evaluate(
     for row, values in weights.items():
         model.network.set_weights(values)
         classifier = model.classifier if row == START else _load(os.path.join(folder, HARDENED + model.suffix), model.classifier, log)
-        log(f"Evaluating the {row} model on {_count(final):,} test images.")
+        log(f"Evaluating the {row} model on {num_images(final):,} test images.")
         own = os.path.join(folder, FOLDER, row)
         os.makedirs(own, exist_ok=True)
         lines = at_intervals(log, 5.0, evaluation.IMPORTANT)

@@ -161,7 +161,8 @@ def harden(
             hardened.evaluations, hardened.images = final_evaluation.evaluate(model, final, folder, weights, log)
             if hardened.changed and images.pairs:
                 with repeated(lambda: "  evaluating the target on test images", log):
-                    count, tested = min(planned.images, planned.final), dataclasses.replace(parts, validation=parts.test)
+                    count = min(planned.images, final_evaluation.num_images(final))
+                    tested = dataclasses.replace(parts, validation=parts.test)
                     changed = validation_set(tested, config, given, predict, count, count, dict(images.pairs))
                     hardened.target_on_test = final_evaluation.target_on_test(predict, model, changed, weights, config.target)
         except KeyboardInterrupt:
