@@ -51,7 +51,9 @@ def test_the_lines_of_every_recipe_run(start, tmp_path, monkeypatch, name):
 
 @pytest.mark.usefixtures("few_batches")
 def test_the_start_with_batch_norm_re_estimated(start, tmp_path, monkeypatch):
-    lines = lines_of(Point(OUTCOME, 0.0, (), reestimated=True), start, batch_size=16, seed=0, options={"input_range": (0.0, 255.0)})
+    options = {"input_range": (0.0, 255.0)}
+    point, views = Point(OUTCOME, 0.0, (), reestimated=True), ("clean", "augmix", "noise")
+    lines = lines_of(point, start, batch_size=16, seed=0, options=options, mixture=views)
     names, model = _run(lines, tmp_path, monkeypatch)
     variables = [weight.name for weight in model.weights]
     same = [np.array_equal(weight, first) for weight, first in zip(model.get_weights(), names["start"])]

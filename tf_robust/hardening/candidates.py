@@ -86,6 +86,11 @@ def candidates(
     return [control, *(recipe for recipe in recipes if recipe.method not in skip)]
 
 
+def mixture_views(target: Collection[str]) -> tuple[str, ...]:
+    """Returns the views of the images from which batch normalization's moving averages are estimated anew: unchanged and changed ones."""
+    return ("clean", "augmix", *["noise"] * (not NOISES.isdisjoint(target)))
+
+
 def variations(candidate: Candidate, *, has_batch_norm: bool, has_layers: bool) -> list[Candidate]:
     """Returns a recipe with other learning rates, strengths, augmentations and sets of trained layers, one change in each."""
     rate = candidate.learning_rate

@@ -37,7 +37,7 @@ _AFTER_THE_SEARCH = ("require_recipe", "state_dict")  # arguments on which trial
 BATCH_SIZE = 64
 BATCH_PIXELS = 1 << 20  # of a training batch, at most, but for `MIN_BATCH_SIZE`
 MIN_BATCH_SIZE = 16
-OWN_KIND = "The chosen recipe trains on noise, as the target has; --evaluations=corruptions,corruptions_bar judges it on other changes."
+OWN_KIND = "The chosen model is adapted to noise, as the target has; --evaluations=corruptions,corruptions_bar judges it on other changes."
 NEAR_CHANCE = 0.02  # of the way from the accuracy of chance to 1
 ABOVE_CHANCE = 0.2  # of this way: too much for a model that guesses, if there are images enough
 
@@ -110,7 +110,7 @@ def harden(
             f"Initial model: clean {start.clean:.3f} on {len(start.outcome.clean):,} validation images, "
             f"target ({config.target}) {start.target:.3f} on {len(start.outcome.target):,} validation images."
         )
-        frontier, interrupted = _run(search, model)
+        frontier, interrupted = _run(search, model, candidates.mixture_views(config.weights))
         tried = [point for trial in search.trials for point in trial.points]
         labels = images.clean.labels  # type: ignore[union-attr]
         choice = choose(start, frontier.points, config.max_clean_loss, tried, labels=labels, max_class_loss=config.max_class_loss)
@@ -126,7 +126,8 @@ def harden(
         if choice and choice.helps and choice.point.members:
             notes.append(class_note(worst_class(start, choice.point, labels), parts.train.class_names, len(np.unique(labels))))
         if choice and choice.helps and not candidates.NOISES.isdisjoint(config.weights):
-            notes += [OWN_KIND] * any(member.candidate.trains_on_noise for member in choice.point.members)
+            adapted = choice.point.reestimated or any(member.candidate.trains_on_noise for member in choice.point.members)
+            notes += [OWN_KIND] * adapted
         notes += [severity_note(images.pairs), parts.note]
         notes = [*filter(None, notes), f"The search ended after {duration(search.clock())}."]
         log("\n".join(notes))
@@ -229,13 +230,14 @@ def _search(model, trainers, evaluate, config, planned, store, clock, log, recor
     )
 
 
-def _run(search, model):
-    """Runs a search. Returns its frontier, and whether it was interrupted."""
+def _run(search, model, mixture):
+    """Runs a search. Returns its frontier, and whether it was interrupted; batch norm is re-estimated on a mixture of views."""
 
     def reestimate(weights):
-        views = (batch.views[0] for batch in search.trainers.batches(("augmix",)).take(training.BATCHES))
+        batches = search.trainers.batches(mixture).take(training.BATCHES)
+        images = (tf.concat(batch.views, axis=0) for batch in batches)
         network = methods.METHODS["cross_entropy"](model.network, **model.options).network
-        return training.reestimate(model.network, network, weights, views)
+        return training.reestimate(model.network, network, weights, images)
 
     try:
         search.run()

@@ -13,6 +13,7 @@ import jinja2
 import keras
 
 from tf_robust import evaluation, methods, metrics, report
+from tf_robust.hardening.candidates import mixture_views
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.diagnosis import Diagnosis
 from tf_robust.hardening.trainable import TrainableModel
@@ -75,10 +76,11 @@ model.set_weights(interpolate(start, average(ends), {{ "{:g}".format(point.coeff
 from tf_robust.hardening.training import BATCHES, reestimate
 
 low, high = {{ input_range }}
-augment = tfr.layers.AugMix()
-augmix = (augment((x - low) / (high - low)) for x, _ in dataset.take(BATCHES))
+augmix = tfr.layers.AugMix()
+scaled = ((x - low) / (high - low) for x, _ in dataset.take(BATCHES))
+mixture = (tf.concat([{{ mixture }}], axis=0) for x in scaled)
 network = tfr.methods.CrossEntropy(model{% for name, value in options.items() %}, {{ name }}={{ repr(value) }}{% endfor %}).network
-reestimate(model, network, model.get_weights(), augmix)
+reestimate(model, network, model.get_weights(), mixture)
 {% endif %}
 model.save("robust.keras")
 """
@@ -173,7 +175,15 @@ class Hardened:
             return ""
         path, record = self.trainable.classifier.path, self.trainable.origin
         size = tuple(record.model.input_shape[1:3]) if record else None
-        return lines_of(self.chosen, path, batch_size=self.batch_size, seed=self.seed, options=options, image_size=size)
+        return lines_of(
+            self.chosen,
+            path,
+            batch_size=self.batch_size,
+            seed=self.seed,
+            options=options,
+            image_size=size,
+            mixture=mixture_views(self.config.weights),
+        )
 
     def save(self, path: str) -> str:
         """Writes the model, of the kind that was given, and returns the path: a Keras file, or a SavedModel with the same signatures.
@@ -297,7 +307,7 @@ def frontier_chart(start: Point, points: Sequence[Point], chosen: Point | None, 
     caption = (
         "Validation images. A line goes from the initial model (square) to a fine-tuned model, by interpolation of their weights. "
         "The ring is the chosen model, if something helps. "
-        + "Re-estimated: moving averages of batch normalization from AugMix images. " * any(one.reestimated for one in points)
+        + "Re-estimated: batch normalization, on unchanged and changed images. " * any(one.reestimated for one in points)
         + f"Points with a clean accuracy below {limit:.2f} are not shown."
     )
     return finish(chart, "frontier", caption, 380)
@@ -311,11 +321,13 @@ def lines_of(
     seed: int,
     options: Mapping[str, typing.Any],
     image_size: tuple[int, ...] | None = None,
+    mixture: Sequence[str] = ("clean", "augmix"),
 ) -> str:
     """Returns lines of Python that fine-tune a model as a point of the frontier was, and interpolate its weights.
 
     The order of the images and the draws differ from the search, so that the results are alike, not equal. `path` is the file of the
-    initial model; `options` are arguments of all methods, such as `input_range`; `image_size` is that of a converted model.
+    initial model; `options` are arguments of all methods, such as `input_range`; `image_size` is that of a converted model; batch
+    normalization is estimated anew on images in the views `mixture`.
     """
     members = []
     for candidate, parts, _ in point.members:
@@ -327,6 +339,8 @@ def lines_of(
         settings |= views | {name: repr(value) for name, value in {"seed": seed, **options}.items()}
         members.append((candidate, parts, method.__name__, settings))
     candidates = [candidate for candidate, *_ in members]
+    noise = ", ".join(f"{name}={value}" for name, value in NOISE.items())
+    changed = {"clean": "x", "augmix": "augmix(x)", "noise": f"tfr.layers.PatchGaussian({noise})(x)"}
     load = f"model = keras.saving.load_model({path!r}, compile=False)"
     load = f"model = tfr.load({path!r}, trainable=True, image_size={image_size})" if image_size else load
     return _RECIPE.render(
@@ -335,13 +349,14 @@ def lines_of(
         batch_size=batch_size,
         flip=any(candidate.augmentations for candidate in candidates),
         extra_corruptions=metrics.EXTRA if any("extra_corruptions" in candidate.views for candidate in candidates) else (),
-        noise=", ".join(f"{name}={value}" for name, value in NOISE.items()) if any("noise" in one.views for one in candidates) else "",
+        noise=noise if any("noise" in one.views for one in candidates) else "",
         members=members,
         momentum=MOMENTUM,
         point=point,
         options=options,
         flipped=".map(lambda x, y: (flip(x, training=True), y))",
         input_range=options.get("input_range", (0.0, 1.0)),
+        mixture=", ".join(changed[view] for view in mixture),
         repr=repr,
         sum=sum,
     )

@@ -28,7 +28,7 @@ STABLE_STEPS = 5
 STABLE_FACTOR, STABLE_RISE = 2.0, 1.0  # a loss that rises from `a` to more than factor * a + rise is not stable
 MOMENTUM = 0.9
 MAX_BATCH_NORM_MOMENTUM = 0.95  # with the 0.999 of keras.applications, averages would hardly follow some hundred steps
-BATCHES = 30  # of images, from which batch normalization's moving averages are estimated anew
+BATCHES = 10  # of images in all views of a mixture, from which batch normalization's moving averages are estimated anew
 NOISE: dict[str, typing.Any] = {"size": 1 << 20, "sigma": 0.5, "random_sigma": True}  # of `PatchGaussian`: over all of an image
 _VIEWS = {**VIEWS, "extra_corruptions": RandomCorruption(metrics.EXTRA).augment, "noise": PatchGaussian(**NOISE).augment}
 

@@ -41,7 +41,7 @@ class Point:
     outcome: Outcome  # on the validation images
     coefficient: float = 0.0  # of the weight interpolation; 0: the initial model, 1: the fine-tuned model
     members: tuple[Member, ...] = ()
-    reestimated: bool = False  # whether batch norm's moving averages were estimated anew on AugMix images
+    reestimated: bool = False  # whether batch norm's moving averages were estimated anew on unchanged and changed images
 
     @property
     def clean(self) -> float:
