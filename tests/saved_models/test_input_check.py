@@ -5,6 +5,7 @@ import functools
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from benchmarks import input_check as benchmark
 from benchmarks.input_check import CLASSES, TRAINED
@@ -106,6 +107,22 @@ def test_the_probability_of_different_columns_is_that_of_draws(classes, columns)
 
 def test_every_named_range_is_tried():
     assert NAMED_RANGES.keys() - {"", "auto"} <= set(input_check.RANGES)
+
+
+@pytest.mark.parametrize("wrong, further", [(5, 0), (20, 8 * 20)])
+def test_other_scales_see_only_the_images_that_the_declared_one_classifies_wrongly(wrong, further):
+    images, labels, seen = np.zeros((300, 4, 4, 3), np.float32), np.arange(300) % 5, []
+    images[:, 0, 0, 0] = np.where(np.arange(300) < wrong, (labels + 1) % 5, labels) / 4
+
+    def model(batch):
+        seen.append(len(batch))
+        classes = np.round(np.clip(np.asarray(batch)[:, 0, 0, 0], 0, 1) * 4).astype(int)
+        return tf.constant(np.eye(5, dtype=np.float32)[classes])
+
+    classify = classifier_of(model, ModelInterface(input_range="0,1"))
+    seen.clear()
+    assert input_check.with_fitting_range(classify, images, labels) is classify
+    assert sum(seen) == 300 + further
 
 
 @pytest.mark.parametrize("reversed_wrong, expected", [((60, 140), "0,255"), ((0, 20), "0,255 bgr")])

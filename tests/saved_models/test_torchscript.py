@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
 from tf_robust import attacks
+from tf_robust.saved_models.formats import torch_models
 from tf_robust.saved_models.input_check import batch_dependence
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
 
@@ -46,7 +47,9 @@ def save(network, path):
 
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("in_a_graph", [False, True])
-def test_logits_and_gradients(network, channels_last, in_a_graph, tmp_path):
+@pytest.mark.parametrize("at_once", [3, 100])
+def test_logits_and_gradients(network, channels_last, in_a_graph, at_once, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch_models, "PIXELS", at_once * SHAPE[0] * SHAPE[1])
     path = save(ChannelsLast(network) if channels_last else network, tmp_path / "m.pt")
     classify = load_classifier(path, ModelInterface(input_range="-1,1"))
     images = tf.constant(sample_images())

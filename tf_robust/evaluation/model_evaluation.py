@@ -286,8 +286,9 @@ def with_checked_inputs(predict: Classifier, source: Source) -> Classifier:
     if source.random_access:  # which may be sorted by class, as arrays often are
         source = source.subset(stratified_order(np.asarray(source.labels))[:count])
     images, labels = evaluation.first_images(source, count)
-    checked = with_fitting_range(predict, images, labels)
-    logits = input_check.in_batches(checked, images)
+    logits = None if predict.interface.input_range == "auto" else input_check.in_batches(predict, images)
+    checked = with_fitting_range(predict, images, labels, logits)
+    logits = input_check.in_batches(checked, images) if logits is None else logits
     if not source.label_columns and not source.class_mask:
         input_check.check_class_order(logits, labels, source.class_names, data.kind_of(source.name).class_folders)
     if note := input_check.note_on_chance(checked, logits, images, labels, source.class_names):
@@ -295,11 +296,15 @@ def with_checked_inputs(predict: Classifier, source: Source) -> Classifier:
     return checked
 
 
-def with_fitting_range(predict: Classifier, images: np.ndarray, labels: np.ndarray) -> Classifier:
-    """Checks the pixel scale of a model as `with_checked_inputs`, on images, float32 [N, H, W, C] in [0, 1], and labels, int [N]."""
+def with_fitting_range(predict: Classifier, images: np.ndarray, labels: np.ndarray, logits: np.ndarray | None = None) -> Classifier:
+    """Checks the pixel scale of a model as `with_checked_inputs`, on images, float32 [N, H, W, C] in [0, 1], and labels, int [N].
+
+    `logits`, [N, C], are those with its declared scale, if they are known.
+    """
     if not _checks_inputs(predict):
         return predict
-    checked = input_check.with_fitting_range(predict, images[:CHECKED_IMAGES], labels[:CHECKED_IMAGES], print_note)
+    known = None if logits is None else logits[:CHECKED_IMAGES]
+    checked = input_check.with_fitting_range(predict, images[:CHECKED_IMAGES], labels[:CHECKED_IMAGES], print_note, known)
     if predict.interface.input_range == "auto":
         print_note(f"input_range={checked.interface.input_range} fits {predict.path} best.")
     return checked

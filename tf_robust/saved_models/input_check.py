@@ -24,7 +24,7 @@ from tf_robust.saved_models.classifier import Classifier
 from tf_robust.saved_models.formats import FORMATS, format_of
 
 RANGES = ("0,1", "-1,1", "0,255", "imagenet", "caffe", "0,1 bgr", "-1,1 bgr", "0,255 bgr", "imagenet bgr")
-SCREENED = 100  # images on which every range is tried; those near the best are tried on all
+SCREENED = 100  # images on which every range is tried, wrong ones of a declared range; those near the best are tried on all
 SCREENING_MARGIN = 0.1  # of accuracies on them
 BATCH = 50
 MARGIN, P_VALUE = 0.03, 1e-4  # of a clear difference of two accuracies, one of them the best of several
@@ -44,23 +44,35 @@ LAYERS, SUMMANDS = 100, 1e5  # of a large network; rounding errors add up like a
 
 
 def with_fitting_range(
-    classify: Classifier, images: np.ndarray, labels: np.ndarray, log: Callable[[str], typing.Any] = lambda note: None
+    classify: Classifier,
+    images: np.ndarray,
+    labels: np.ndarray,
+    log: Callable[[str], typing.Any] = lambda note: None,
+    logits: np.ndarray | None = None,
 ) -> Classifier:
     """Returns a model, with the pixel scale that fits best if it is declared as "auto".
 
     Raises ValueError if another pixel scale clearly fits better than the declared one. images: float32 [N, H, W, C] in [0, 1]; labels:
-    int [N], columns of the logits; log: gets a note if another scale seems to fit better on images that are too few to decide.
+    int [N], columns of the logits; log: gets a note if another scale seems to fit better on images that are too few to decide; logits:
+    [N, C], those with the declared scale, if they are known.
     """
     declared = classify.interface.input_range
     models = {declared: classify, **_alternatives(classify, images.shape[3])}
     models.pop("auto", None)
-    screened = {name: _scores(model, images[:SCREENED], labels[:SCREENED])[0].mean() for name, model in models.items()}
+    scores, tried = {}, np.arange(len(labels))
+    if declared != "auto":
+        scores[declared] = _scores(in_batches(classify, images) if logits is None else logits, labels)
+        tried = np.flatnonzero(~scores[declared][0])  # no other scale gains on the rest
+    if declared != "auto" and not _can_be_better(len(tried), len(labels)):
+        return classify
+    some = tried[:SCREENED]
+    others = [name for name in models if name not in scores]
+    screened = {name: _scores(in_batches(models[name], images[some]), labels[some])[0].mean() for name in others}
     best_of = {usual: max((screened[name] for name in screened if _is_usual(name) == usual), default=0.0) for usual in (True, False)}
-    scores = {
-        name: _scores(models[name], images, labels)
-        for name, accuracy in screened.items()
-        if name == declared or accuracy >= best_of[_is_usual(name)] - SCREENING_MARGIN
-    }
+    for name, accuracy in screened.items():
+        is_near = accuracy >= best_of[_is_usual(name)] - SCREENING_MARGIN
+        if is_near and (declared == "auto" or _can_be_better(accuracy * len(tried), len(labels))):
+            scores[name] = _scores(in_batches(models[name], images), labels)
     correct = {name: right for name, (right, _) in scores.items()}
     best, first = _best(scores), _best({name: one for name, one in scores.items() if _is_usual(name)} or scores)
     if not _clearly_better(correct[best], correct[first], labels):
@@ -190,14 +202,19 @@ def _best(scores):
     return max(smaller, key=likelihoods.__getitem__) if best in LEVELS and smaller else best
 
 
-def _scores(classify, images, labels):
+def _scores(scores, labels):
     """(bool [N]: classified correctly, float [N]: logarithm of the probability of the label, which decides between equal accuracies)."""
-    data.check_labels(labels, (scores := in_batches(classify, images)).shape[1], "a sample of the images, by the columns of the logits")
+    data.check_labels(labels, scores.shape[1], "a sample of the images, by the columns of the logits")
     logits = np.nan_to_num(scores.astype(np.float64), nan=-1e30, neginf=-1e30, posinf=1e30)
     rows = np.arange(len(labels))
     others = logits.copy()
     others[rows, labels] = -np.inf
     return logits[rows, labels] > others.max(axis=1), scipy.special.log_softmax(logits, axis=1)[rows, labels]
+
+
+def _can_be_better(gained, count):
+    """Whether a number of images that only one of two models classifies correctly, of `count`, can make it clearly better."""
+    return gained >= MARGIN * count and 0.5**gained < (P_VALUE if count >= SCREENED else FEW_P_VALUE)
 
 
 def _clearly_better(correct, other, labels, p_value=P_VALUE):

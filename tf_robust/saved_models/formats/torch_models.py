@@ -3,11 +3,16 @@
 Such a file is a program: load only those that you trust.
 """
 
+import math
+
+import numpy as np
 import tensorflow as tf
 
 from tf_robust.conversion import torch_files
 from tf_robust.saved_models.signatures import Axes, Signature, run_in_layout
 from tf_robust.utils.lazy import import_extra
+
+PIXELS = 1 << 18  # of the images that a CPU takes at once: with more, the features of a layer leave its caches, and a pass is slower
 
 
 def read(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
@@ -35,12 +40,19 @@ def signature_of(module) -> Signature:
 
     def forward(images):
         with torch.no_grad():
-            return scores(torch.tensor(images)).cpu().numpy()
+            return np.concatenate([scores(torch.tensor(part)).cpu().numpy() for part in parts(images)])
 
     def backward(images, upstream):
+        return np.concatenate([gradient(*pair) for pair in zip(parts(images), parts(upstream, images.shape))])
+
+    def gradient(images, upstream):
         images = torch.tensor(images, requires_grad=True)
         results = scores(images)
         return torch.autograd.grad(results, images, torch.tensor(upstream, device=results.device))[0].numpy()
+
+    def parts(values, shape=()):  # of a batch of images of a shape
+        size = max(1, PIXELS // math.prod((shape or values.shape)[1:3])) if device.type == "cpu" else len(values)
+        return [values[start : start + size] for start in range(0, len(values), size)] or [values]
 
     @tf.custom_gradient
     def logits(images):
