@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from research.harden.images import VALIDATION_FRACTION
 from tf_robust.hardening.config import parse_budget
-from tf_robust.hardening.final_evaluation import FOLDER
 from tf_robust.hardening.result import HARDENED, START
 from tf_robust.utils.files import read_json, write_json
 
@@ -88,16 +87,16 @@ class Steps:
 
     def run_all(self) -> None:
         """Runs the steps that are not finished."""
-        start = self._train_start()
+        start, hardened = self._train_start(), os.path.join(self.folder, "harden", "hardened.keras")
         self.run("harden", self._harden_command(start))
-        plain = self._fine_tuned_plainly(start)
-        arguments = [f"--evaluations={EVALUATIONS}", *self._data_flags(), f"--workdir={self.evaluation_folder(PLAIN)}"]
-        self.run(f"evaluate {PLAIN}", ["tf_robust", "evaluate", plain, *arguments])
+        for name, model in {START: start, HARDENED: hardened, PLAIN: self._fine_tuned_plainly(start)}.items():
+            if os.path.exists(model):  # hardened only if something helps
+                arguments = [f"--evaluations={EVALUATIONS}", *self._data_flags(), f"--subset={self.subset}"]
+                folder = f"--workdir={self.evaluation_folder(name)}"
+                self.run(f"evaluate {name}", ["tf_robust", "evaluate", model, *arguments, folder])
 
     def evaluation_folder(self, model: str) -> str:
-        """Returns the folder of a model's evaluation.json; those of the initial and the hardened model are of its final evaluation."""
-        if model in (START, HARDENED):
-            return os.path.join(self.folder, "harden", FOLDER, model)
+        """Returns the folder of a model's evaluation.json, which takes none of the time of the budget."""
         return os.path.join(self.folder, "evaluations", model.replace(" ", "_"))
 
     def output(self, step: str) -> str:
@@ -139,7 +138,7 @@ class Steps:
 
     def _data_flags(self):
         flags = [f"--data={self.data}", f"--data_dir={self.data_dir}", f"--validation_fraction={VALIDATION_FRACTION}"]
-        return [*flags, f"--subset={self.subset}", *self.row.interface]
+        return [*flags, *self.row.interface]
 
     def _harden_command(self, start):
         arguments = [*self._data_flags(), *self.row.flags, f"--train_examples={self.examples}", f"--seeds={self.seed}"]

@@ -169,7 +169,7 @@ def match_model_and_data(classifier: Classifier, data: EvaluationData, split_cho
     check_model_suits(classifier, source)
     known = with_known_outputs(classifier, source)
     if not data.num_classes:  # which the model shows only in its outputs
-        data = dataclasses.replace(data, num_classes=int(known(evaluation.first_images(source, 1)[0]).shape[1]))
+        data = dataclasses.replace(data, num_classes=classes_of_outputs(known, source))
         source = with_label_set_of_card(known, data.evaluation_source())
         numbered = source.class_names == tuple(map(str, range(source.num_classes)))  # the classes that occur: there may be others
         if not numbered and not source.has_columns_of(data.num_classes):
@@ -261,6 +261,11 @@ def with_known_outputs(predict: Classifier, source: Source) -> Classifier:
     elif predict.interface.outputs == "auto" and known.interface.outputs == "probabilities":
         print("  Note: outputs=probabilities: the sums over the classes are 1.", flush=True)
     return known
+
+
+def classes_of_outputs(predict: Classifier, source: Source) -> int:
+    """Returns the number of classes of a model that does not state it, by its outputs on the first image."""
+    return max(2, int(predict.scores(evaluation.first_images(source, 1)[0]).shape[1]))
 
 
 def with_checked_batches(predict: Classifier, images: np.ndarray) -> Classifier:

@@ -14,7 +14,13 @@ import tensorflow as tf
 from tf_robust import data, methods, models
 from tf_robust.data.source import Source
 from tf_robust.evaluation.evaluation_data import EvaluationData, check_unchanged
-from tf_robust.evaluation.model_evaluation import check_model_suits, note_classes, with_checked_inputs, with_known_outputs
+from tf_robust.evaluation.model_evaluation import (
+    check_model_suits,
+    classes_of_outputs,
+    note_classes,
+    with_checked_inputs,
+    with_known_outputs,
+)
 from tf_robust.evaluation.scoring import first_images
 from tf_robust.hardening import candidates, final_evaluation, plan, training
 from tf_robust.hardening.config import HardenConfig, parse_budget
@@ -72,10 +78,12 @@ def harden(
         given = dataclasses.replace(given, model_size=loading.image_size_of(classifier), num_classes=classifier.num_classes or 0)
         if given.images is None and (validation is None or test is None):
             check_unchanged(classifier.card, classifier.path, given.config)
+        if not given.num_classes:  # which TorchScript shows only in its outputs
+            given = dataclasses.replace(given, num_classes=classes_of_outputs(classifier, given.source("train", mapped=False)))
         parts = parts_of(given, validation, test, config=config)
         log(parts.summary)
         check_model_suits(classifier, parts.validation)
-        note_classes(parts.validation, classifier.num_classes or parts.validation.num_classes)
+        note_classes(parts.validation, given.num_classes)
         classifier = with_checked_inputs(with_known_outputs(classifier, parts.validation), parts.validation)
         examples = first_images(parts.validation, loading.COMPARED)[0]
         model = trainable(loading.as_keras(classifier, examples), parts.train.image_shape, config.state_dict)
