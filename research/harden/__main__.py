@@ -3,17 +3,18 @@
     python -m research.harden --row=cifar10 --seed=0 --data_dir=DIR --workdir=runs/harden
     python -m research.harden --collect --workdir=runs/harden
 
-Rows: cifar10, mnist, folder, robust, vit. Run again, a row resumes: finished steps are skipped. The second command writes
-results/harden/harden.json and results/harden.md; rows without a seed in the workdir are kept there.
+Rows: cifar10, mnist, folder, robust, vit. Run again, a row resumes: finished steps are skipped. The second command copies the results,
+ROW-SEED.json, to results/harden, and writes results/harden/harden.json and results/harden.md from all that are there.
 """
 
 import os
+import shutil
 
 from absl import app, flags
 
 from research.harden import collect
 from research.harden.steps import BUDGET, ROWS, Steps
-from tf_robust.utils.files import atomic_file, read_json, write_json
+from tf_robust.utils.files import atomic_file, write_json
 
 FLAGS = flags.FLAGS
 
@@ -22,11 +23,12 @@ def main(_) -> None:
     if FLAGS.collect == bool(FLAGS.row):
         raise app.UsageError("Expected either --row or --collect. Received: " + ("both" if FLAGS.row else "neither"))
     if FLAGS.collect:
-        content = collect.collected(collect.read_results(FLAGS.workdir), f"python -m research.harden --collect --workdir={collect.WORKDIR}")
-        path = os.path.join(FLAGS.output, "harden", "harden.json")
-        if os.path.exists(path):
-            content = collect.merged(read_json(path), content)
-        write_json(path, content)
+        folder = os.path.join(FLAGS.output, "harden")
+        os.makedirs(folder, exist_ok=True)
+        for path in collect.result_files(FLAGS.workdir):
+            shutil.copy(path, folder)
+        content = collect.collected(collect.read_results(folder), f"python -m research.harden --collect --workdir={collect.WORKDIR}")
+        write_json(os.path.join(folder, "harden.json"), content)
         with atomic_file(os.path.join(FLAGS.output, "harden.md")) as file:
             file.write(collect.to_markdown(content))
         return

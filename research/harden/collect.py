@@ -85,15 +85,19 @@ def differences(evaluations: Mapping[str, Mapping], per_image: evaluation.PerIma
     return found
 
 
-def read_results(workdir: str) -> list[dict]:
-    """Returns the results of all rows and seeds in a workdir, in the order of `ROWS`.
+def result_files(folder: str) -> list[str]:
+    """Returns the paths of the results of all rows and seeds in a folder, in the order of `ROWS`."""
+    return [path for row in ROWS for path in sorted(glob.glob(os.path.join(folder, f"{row}-*.json")))]
+
+
+def read_results(folder: str) -> list[dict]:
+    """Returns the results of all rows and seeds in a folder, in the order of `ROWS`.
 
     Raises:
         FileNotFoundError: there are none.
     """
-    files = [path for row in ROWS for path in sorted(glob.glob(os.path.join(workdir, f"{row}-*.json")))]
-    if not files:
-        raise FileNotFoundError(f"Expected ROW-SEED.json files in {workdir}. Received: none. Try: --row=cifar10 --seed=0, first")
+    if not (files := result_files(folder)):
+        raise FileNotFoundError(f"Expected ROW-SEED.json files in {folder}. Received: none. Try: --row=cifar10 --seed=0, first")
     return [read_json(path) for path in files]
 
 
@@ -132,27 +136,13 @@ def collected(results: Sequence[Mapping], command: str) -> dict:
     return {"command": command, **_provenance(), "rows": rows, "differences": compared, "runs": runs}
 
 
-def merged(recorded: Mapping, new: Mapping) -> dict:
-    """Returns new results with the recorded ones of all other rows with the same budget, in the order of `ROWS`.
-
-    Args:
-        recorded: as `collected` returned it earlier.
-        new: as `collected` returns it; its rows replace those of the same name with all their seeds.
-    """
-    found, budgets = {run["row"] for run in new["runs"]}, {run["budget"] for run in new["runs"]}
-    others = {run["row"] for run in recorded["runs"] if run["budget"] in budgets} - found
-    kept = {key: [one for one in recorded[key] if one["row"].partition("/")[0] in others] for key in ("rows", "differences", "runs")}
-    order = list(ROWS)
-    return {**new, **{key: sorted([*kept[key], *new[key]], key=lambda one: order.index(one["row"].partition("/")[0])) for key in kept}}
-
-
 def to_markdown(content: Mapping) -> str:
     """Returns the page of the recorded results: for each row a table of the values and one of the differences."""
     machines = "; ".join(dict.fromkeys(run["machine"] for run in content["runs"]))
     commits = ", ".join(dict.fromkeys(run["commit"] for run in content["runs"]))
     lines = [
         *("# Hardening: initial model and result", ""),
-        "Initial models are trained by plain Keras without code of this package, then hardened by `tf-robust harden`. All models are "
+        "Initial models are trained by plain Keras without code of this package, then hardened by `tf-robust harden`. Then all models are "
         "evaluated on the same test images, which neither training nor search used. Plain fine-tuning trains the same model by plain "
         "Keras on the same images for the time of the budget, half of it with each of two learning rates; the better one on validation "
         "images is kept. Rows and seeds that are missing here have not been run yet.",

@@ -129,3 +129,9 @@ def test_two_models_are_compared_on_the_images_of_a_shift(softmax, tmp_path):
     other = api.evaluate(constant(3), data="digits", evaluations="clean", subset=20, shifts={"night": (images // 2, [3] * 20)})
     with pytest.raises(ValueError, match="Expected 'shift/night' to be measured in one way.*shift.fingerprint"):
         report.aggregate([first, {**other.evaluation, "row": "c"}])
+
+
+@pytest.mark.parametrize("outputs, classes", [(7, 7), (1, 2)])
+def test_the_classes_of_a_model_that_does_not_state_them_are_those_of_its_outputs(outputs, classes):
+    classify = loading.classifier_of(lambda images: tf.zeros([len(images), outputs]))
+    assert model_evaluation.classes_of_outputs(classify, EvaluationData(DataConfig(data="digits"), CONFIG).source("test")) == classes

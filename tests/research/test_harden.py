@@ -163,17 +163,3 @@ def test_networks_take_images_on_their_scale_and_return_their_outputs():
         outputs = np.asarray(training.network(shape, 10)(batch))
         sums_to_one = np.allclose(outputs.sum(axis=1), 1.0, atol=1e-4)
         assert outputs.shape == (2, 10) and sums_to_one != training.from_logits, name
-
-
-def test_recorded_rows_are_kept_unless_they_are_collected_again():
-    def of(row, *seeds):
-        return collect.collected([{**result(seed, 0.6 + 0.1 * seed), "row": row} for seed in seeds], row)
-
-    recorded = collect.merged(of("robust", 0, 1), of("cifar10", 0, 1))
-    assert [run["row"] for run in recorded["runs"]] == ["cifar10", "cifar10", "robust", "robust"]
-    found = collect.merged(recorded, of("cifar10", 2))
-    assert [(run["row"], run["seed"]) for run in found["runs"]] == [("cifar10", 2), ("robust", 0), ("robust", 1)]
-    assert [one["seeds"] for one in found["differences"]] == [[2], [0, 1]] and found["command"] == "cifar10"
-    assert {row["row"] for row in found["rows"]} == {"cifar10/initial", "cifar10/hardened", "robust/initial", "robust/hardened"}
-    shorter = collect.collected([{**result(0, 0.6), "budget": "10m"}], "collect")
-    assert [run["row"] for run in collect.merged(recorded, shorter)["runs"]] == ["cifar10"]  # other budgets are not mixed
