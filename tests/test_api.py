@@ -361,6 +361,15 @@ def test_a_folder_is_taken_by_its_path(tmp_path):
         api.evaluate(model, data=tmp_path / "pics", evaluations="clean", calibrate="temperature", validation_data=tmp_path / "pics")
 
 
+@pytest.mark.parametrize("target, refused", [("adversarial", "a budget"), ("noise", "evaluations=adversarial")])
+def test_options_of_the_evaluation_that_a_target_adds_are_taken(target, refused):
+    model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
+    images, labels = np.random.RandomState(0).rand(60, 8, 8, 3).astype(np.float32), np.arange(60) % 3
+    options = {"evaluations": "clean", "attack_subset": 10, "budget": "20steps", "outputs": "logits"}
+    with pytest.raises(ValueError, match=f"Expected {refused}"):
+        api.harden(model, (images, labels), target=target, **options)
+
+
 def test_an_attack_of_images_that_are_misclassified_anyway_is_noted(capsys):
     def model(images):
         return tf.stack([tf.reduce_mean(images, axis=(1, 2, 3)), 0.5 + 0.0 * images[:, 0, 0, 0]], axis=1)

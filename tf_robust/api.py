@@ -29,7 +29,7 @@ from tf_robust.evaluation.evaluation_data import EvaluationData, is_same_data
 from tf_robust.evaluation.model_evaluation import IMAGES_FOR_OUTPUTS, with_checked_batches, with_fitting_range, with_gradients
 from tf_robust.hardening import harden as hardening
 from tf_robust.hardening.config import EVALUATIONS as HARDENING_EVALUATIONS
-from tf_robust.hardening.config import HardenConfig
+from tf_robust.hardening.config import HardenConfig, evaluations_of
 from tf_robust.hardening.result import Hardened
 from tf_robust.hardening.trainable import check_format
 from tf_robust.ops import pixel_scale
@@ -196,7 +196,7 @@ def harden(
             model = loading.load_classifier(model.path, model.interface)
         else:
             model = loading.classifier_of(_copy(model.loaded), model.interface)
-    classifier, evaluation_data = _model_and_data(model, given, seed, arguments)
+    classifier, evaluation_data = _model_and_data(model, given, seed, arguments, evaluations_of(config.target))
     validation, test = (
         None if one is None else _in_memory(one, evaluation_data, **_classes(evaluation_data, classifier))
         for one in (validation_data, test_data)
@@ -425,14 +425,15 @@ def _interface(arguments):
     return read(arguments, ModelInterface)[0]
 
 
-def _model_and_data(model, given, seed, arguments):
-    """(the classifier, the evaluation's data) of a model, and data by name or in memory."""
+def _model_and_data(model, given, seed, arguments, further=()):
+    """(the classifier, the evaluation's data) of a model, and data by name or in memory; `further` evaluations use options too."""
     interface = _interface({name: arguments[name] for name in parameters(ModelInterface) if name in arguments})
     arguments = {name: value for name, value in arguments.items() if name not in parameters(ModelInterface)}
     given = data_of(given) if isinstance(given, str | os.PathLike) else given
     name = given if isinstance(given, str) else _IN_MEMORY[isinstance(given, tf.data.Dataset)]
     config, eval_config = read(_with_data_names({**arguments, "data": name}), DataConfig, EvalConfig)
-    eval_config.check_used(arguments)
+    chosen = tuple(dict.fromkeys((*eval_config.evaluations, *further)))
+    dataclasses.replace(eval_config, evaluations=chosen).check_used(arguments)
     if eval_config.needs_training_set and "train_examples" not in arguments:
         config = dataclasses.replace(config, **_trained_on(model, name))
     classifier = _classifier(model, interface)
