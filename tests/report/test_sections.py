@@ -263,8 +263,15 @@ def test_images_of_a_shift_are_not_paired_with_the_clean_ones():
 
 
 def test_what_got_worse_comes_first(evaluate):
-    before = {"clean": 0.8, "corruptions/mean15": 0.5, "un": 0.4, "calibration/rms": 0.1}
-    after = {"clean": 0.75, "corruptions/mean15": 0.6, "un": 0.401, "calibration/rms": 0.1}
+    before = {"clean": 0.8, "corruptions/mean15": 0.5, "un": 0.4, "calibration/rms": 0.1, "corruptions/fog": 0.5, "corruptions/fog/5": 0.5}
+    after = {
+        "clean": 0.75,
+        "corruptions/mean15": 0.6,
+        "un": 0.401,
+        "calibration/rms": 0.1,
+        "corruptions/fog": 0.4,
+        "corruptions/fog/5": 0.3,
+    }
     runs = [evaluate(row, 0, of_row) for row, of_row in (("start", before), ("hardened", after))]
     for run in runs:
         run["rows"] = [{**row, "low": None, "high": None} for row in run["rows"]]
@@ -273,9 +280,10 @@ def test_what_got_worse_comes_first(evaluate):
         value = next(row["value"] for row in evaluation["rows"] if row["metric"] == metric)
         return ("same images", np.arange(1000) < value * 1000) if metric != "calibration/rms" else None
 
-    (section,) = sections.changes(report.aggregate(runs, baseline="start", per_image=per_image))
+    section, further = sections.changes(report.aggregate(runs, baseline="start", per_image=per_image))
     texts = texts_of(section)
-    assert [section.metrics[name] for name in texts] == ["clean", "calibration/rms", "corruptions/mean15", "un"]
-    assert [line[-1] for line in texts.values()] == ["worse", "no interval", "better", "not significant"]
+    assert [section.metrics[name] for name in texts] == ["clean", "corruptions/fog", "calibration/rms", "corruptions/mean15", "un"]
+    assert [line[-1] for line in texts.values()] == ["worse", "worse", "no interval", "better", "not significant"]
+    assert [further.metrics[name] for name in texts_of(further)] == ["corruptions/fog/5"]
     low, high = 0.05 - 1.96 * np.sqrt(0.05 * 0.95 / 1000), 0.05 + 1.96 * np.sqrt(0.05 * 0.95 / 1000)
     assert next(iter(texts.values()))[:4] == ["0.800", "0.750", "-0.050", f"[{-high:+.3f}, {-low:+.3f}]"]

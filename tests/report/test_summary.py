@@ -128,8 +128,8 @@ def test_a_significant_loss_of_another_metric_is_named(one_seed):
 
 
 def test_of_two_models_the_significant_losses_of_single_corruptions_are_named(one_seed):
-    rows = {"xe": {"clean": 190, "corruptions/mean15": 150, "corruptions/fog": 150}}
-    rows["fcl"] = {"clean": 190, "corruptions/mean15": 140, "corruptions/fog": 100}
+    rows = {"xe": {"clean": 190, "corruptions/mean15": 150, "corruptions/fog": 150, "corruptions/fog/5": 150}}
+    rows["fcl"] = {"clean": 190, "corruptions/mean15": 140, "corruptions/fog": 100, "corruptions/fog/5": 90}
     lines = lines_of(one_seed(rows))
     assert lines["Mean over 15 corruptions"].startswith("best xe (the baseline) 75.0%; next fcl 70.0%, -5.0 points [")
     assert lines["Significantly worse"] == f"fcl: Fog -25.0 points {interval_of(100, 150)}"

@@ -252,7 +252,7 @@ def open_sets(table: Table) -> Section | None:
 
 
 def changes(table: Table) -> list[Section]:
-    """Returns the differences of two models, what got worse first: of the headlines and all that got worse, then of all other metrics."""
+    """Returns the differences of two models, what got worse first: of headlines and all that got worse, then of others and severities."""
     order = [*table["metrics"], *table["details"]]
     found: list[tuple[int, str, list[Cell | None]]] = []
     for (row, metric), one in table["differences"].items():
@@ -268,7 +268,8 @@ def changes(table: Table) -> list[Section]:
     names = {heading(table, metric): metric for _, metric, _ in found}
     sections = []
     for title, is_first in (("What changed", True), ("What changed, further metrics", False)):
-        shown = [one for one in found if (one[0] == 0 or one[1] in table["headlines"]) == is_first]
+        worse = {metric for rank, metric, _ in found if rank == 0 and parse_metric(metric).severity is None}
+        shown = [one for one in found if (one[1] in worse or one[1] in table["headlines"]) == is_first]
         lines = {heading(table, metric): line for _, metric, line in shown}
         sections += [Section(title, frame_of("metric", lines, columns), caption, names)] if lines else []
     return sections

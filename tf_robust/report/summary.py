@@ -63,7 +63,8 @@ def _compare(table: Table) -> list[tuple[str, str]]:
     if not lines:
         return [("Comparison", f"no row shares a metric and a seed with {baseline}")]
     chosen += clean
-    listed = {*table["metrics"], *(table["details"] if len(others) == 1 else ())} - {*chosen}
+    details = [metric for metric in table["details"] if parse_metric(metric).severity is None] if len(others) == 1 else []
+    listed = {*table["metrics"], *details} - {*chosen}
     for row in named:
         worse = {m: one for (r, m), one in differences.items() if r == row and m in listed and one.significant and one.gain < 0}
         texts = [f"{describe(metric).name} {_difference(metric, one)}" for metric, one in worse.items()]
