@@ -95,10 +95,14 @@ def read_results(folder: str) -> list[dict]:
 
     Raises:
         FileNotFoundError: there are none.
+        ValueError: they have several budgets, which would be averaged.
     """
     if not (files := result_files(folder)):
         raise FileNotFoundError(f"Expected ROW-SEED.json files in {folder}. Received: none. Try: --row=cifar10 --seed=0, first")
-    return [read_json(path) for path in files]
+    results = [read_json(path) for path in files]
+    if len(budgets := {one["budget"] for one in results}) > 1:
+        raise ValueError(f"Expected results with one budget in {folder}. Received: {', '.join(sorted(budgets))}. Try: delete the others")
+    return results
 
 
 def collected(results: Sequence[Mapping], command: str) -> dict:

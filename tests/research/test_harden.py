@@ -98,10 +98,13 @@ def test_page_begins_with_the_target_of_each_row_and_leaves_out_missing_seeds():
 
 def test_results_are_read_in_the_order_of_rows(tmp_path):
     for name in ("robust-0", "cifar10-1", "cifar10-0", "other-0"):
-        (tmp_path / f"{name}.json").write_text(f'{{"name": "{name}"}}')
+        (tmp_path / f"{name}.json").write_text(f'{{"name": "{name}", "budget": "10m"}}')
     assert [one["name"] for one in collect.read_results(str(tmp_path))] == ["cifar10-0", "cifar10-1", "robust-0"]
     with pytest.raises(FileNotFoundError, match="ROW-SEED"):
         collect.read_results(str(tmp_path / "none"))
+    (tmp_path / "vit-0.json").write_text('{"name": "vit-0", "budget": "20m"}')
+    with pytest.raises(ValueError, match="Received: 10m, 20m"):
+        collect.read_results(str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["plain_keras", "plain_fine_tuning"])

@@ -267,9 +267,9 @@ def changes(table: Table) -> list[Section]:
     caption = "Paired over the test images, with 95% intervals. What got worse comes first. Not significant: the interval includes 0."
     names = {heading(table, metric): metric for _, metric, _ in found}
     sections = []
+    first = {*table["headlines"], *(metric for rank, metric, _ in found if rank == 0 and parse_metric(metric).severity is None)}
     for title, is_first in (("What changed", True), ("What changed, further metrics", False)):
-        worse = {metric for rank, metric, _ in found if rank == 0 and parse_metric(metric).severity is None}
-        shown = [one for one in found if (one[1] in worse or one[1] in table["headlines"]) == is_first]
+        shown = [one for one in found if (one[1] in first) == is_first]
         lines = {heading(table, metric): line for _, metric, line in shown}
         sections += [Section(title, frame_of("metric", lines, columns), caption, names)] if lines else []
     return sections

@@ -40,19 +40,19 @@ def signature_of(module) -> Signature:
 
     def forward(images):
         with torch.no_grad():
-            return np.concatenate([scores(torch.tensor(part)).cpu().numpy() for part in parts(images)])
+            return np.concatenate([scores(torch.tensor(part)).cpu().numpy() for part in parts(images, images.shape)])
 
     def backward(images, upstream):
-        return np.concatenate([gradient(*pair) for pair in zip(parts(images), parts(upstream, images.shape))])
+        return np.concatenate([gradient(*pair) for pair in zip(parts(images, images.shape), parts(upstream, images.shape))])
 
     def gradient(images, upstream):
         images = torch.tensor(images, requires_grad=True)
         results = scores(images)
         return torch.autograd.grad(results, images, torch.tensor(upstream, device=results.device))[0].numpy()
 
-    def parts(values, shape=()):  # of a batch of images of a shape
-        size = max(1, PIXELS // math.prod((shape or values.shape)[1:3])) if device.type == "cpu" else len(values)
-        return [values[start : start + size] for start in range(0, len(values), size)] or [values]
+    def parts(values, shape):  # of images of a shape
+        size = max(1, PIXELS // math.prod(shape[1:3]) if device.type == "cpu" else len(values))
+        return np.split(values, range(size, len(values), size))
 
     @tf.custom_gradient
     def logits(images):
