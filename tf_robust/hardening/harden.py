@@ -79,7 +79,8 @@ def harden(
         if given.images is None and (validation is None or test is None):
             check_unchanged(classifier.card, classifier.path, given.config)
         if not given.num_classes:  # which TorchScript shows only in its outputs
-            given = dataclasses.replace(given, num_classes=classes_of_outputs(classifier, given.source("train", mapped=False)))
+            shown = given.source("train", mapped=False) if given.images is None else given.images
+            given = dataclasses.replace(given, num_classes=classes_of_outputs(classifier, shown))
         parts = parts_of(given, validation, test, config=config)
         log(parts.summary)
         check_model_suits(classifier, parts.validation)
