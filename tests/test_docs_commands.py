@@ -34,13 +34,13 @@ PAGES = [
     for page in sorted([*glob.glob(os.path.join(DOCS, "*.md")), os.path.join(ROOT, "README.md")])
     if os.path.basename(page) not in ("devices.md", "cluster.md", "extend.md")
 ]
-_TRAINING = ["--seeds=0", "--epochs=1", "--batch_size=10", "--train_examples=30", "--subset=15"]
+_TRAINING = ["--seeds=0", "--epochs=1", "--batch_size=10", "--train_examples=10", "--subset=15"]
 TINY = {
     "train": _TRAINING,
     "sweep": [*_TRAINING, "--trials=2"],
     "suite": [*_TRAINING, "--evaluations=clean"],
     "evaluate": ["--subset=15"],
-    "attack": ["--subset=15", "--attack_queries=30"],
+    "attack": ["--subset=15", "--attack_queries=30", "--attack_radii=linf_8/255"],
     "corrupt": ["--subset=15"],
 }
 

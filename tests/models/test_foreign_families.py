@@ -69,7 +69,7 @@ FAMILIES = {
 }
 
 
-def digits(count=20):
+def digits(count=10):
     """Returns handwritten digits as color images of 64 px in [0, 1], and their labels."""
     images, labels = load_digits(return_X_y=True)
     images = tf.image.resize(images[:count].reshape(-1, 8, 8, 1) / 16, SHAPE[:2])
@@ -92,7 +92,7 @@ def test_networks_of_keras_train_and_save_and_evaluate(name, tmp_path):
     ]
     for method in methods:
         before = [v.numpy() for v in model.trainable_variables]
-        method.compile(keras.optimizers.SGD(0.01), run_eagerly=True)  # two steps: tracing would take longer
+        method.compile(keras.optimizers.SGD(0.01), run_eagerly=True)  # one step: tracing would take longer
         history = method.fit(scaled, labels, batch_size=10, verbose=0).history
         assert np.isfinite(history["loss"][0])
         changed = [np.abs(v.numpy() - b).max() > 0 for v, b in zip(model.trainable_variables, before, strict=True)]

@@ -10,10 +10,12 @@ import types
 import pytest
 
 from tests.command_line import main
+from tests.small_runs import eagerly, without_charts  # noqa: F401
 from tf_robust.runs.sweep import Range, axes_of, best, grid, middle, name_of
 from tf_robust.training.loop import TrainingStopped
 from tf_robust.utils.files import read_json
 
+pytestmark = pytest.mark.usefixtures("eagerly")
 DEFAULTS = {"fcl_k": 8, "fcl_sigma": 0.1, "views": ("clean",), "method": "fcl", "ema": False}
 
 

@@ -69,6 +69,7 @@ def evaluation_sets(
     chosen = {*eval_config.evaluations}
     clean = cache(partial(clean_batches, source))  # the same Dataset for all sets
     few = stratified_subset(source, eval_config.attack_subset) if 0 < eval_config.attack_subset < len(source) else source
+    clean_few = clean if few is source else cache(partial(clean_batches, few))
     first = [_changed_set(clean_name(source), source, clean)] if chosen & {*CLEAN_EVALUATIONS} else []
     sets: list[EvaluationSet] = []
     if eval_config.needs_training_set:
@@ -81,10 +82,10 @@ def evaluation_sets(
         rare = EvaluationSet("bal/rare", lambda: _select_classes(clean(), _RARE))
         sets += [rare, EvaluationSet("utility", clean, scoring.score_utility)]
     if "adversarial" in chosen:
-        sets += _attacked_sets(few, eval_config, surrogate)
+        sets += _attacked_sets(few, clean_few, eval_config, surrogate)
     curves = _curve_scores(few, eval_config) if "attack_curves" in chosen else {}
     smoothed = _smoothed_scores(few, eval_config) if "certified" in chosen else {}
-    sets += [EvaluationSet(name, partial(clean_batches, few), score) for name, score in {**curves, **smoothed}.items()]
+    sets += [EvaluationSet(name, clean_few, score) for name, score in {**curves, **smoothed}.items()]
     first, sets = ([dataclasses.replace(one, class_mask=source.class_mask) for one in part] for part in (first, sets))
     shifted = [_shifted_set(shift) for shift in shifts]
     if eval_config.adaptation != "none":
@@ -287,7 +288,7 @@ def _sequence_sets(source, eval_config):
     return [EvaluationSet(f"flips/{name}", partial(batches, name), scoring.score_sequences) for name in names]
 
 
-def _attacked_sets(source, eval_config, surrogate):
+def _attacked_sets(source, clean, eval_config, surrogate):
     """Sets for robust accuracies, FGSM in linf, and the checks of the attacks at each norm's largest radius."""
     threats = _threats(source, eval_config, BALLS)
     named: dict[str, attacks.Attack] = {}
@@ -304,14 +305,15 @@ def _attacked_sets(source, eval_config, surrogate):
         score = adversarial.score_members if isinstance(attack, attacks.AutoAttack) else adversarial.score_attacked
         options = {"surrogate": scoring.masked(surrogate, source.class_mask)} if name.startswith("robust/transfer/") else {}
         scored = partial(score, attack=attack, positions=source.positions, **options)
-        sets.append(EvaluationSet(name, partial(clean_batches, source), scored))
+        sets.append(EvaluationSet(name, clean, scored))
     if not (eval_config.attacks_by_gradient and eval_config.attack_checks):
         return sets
     count = adversarial.CHECKED
     few = stratified_subset(source, count) if source.random_access and len(source) > count else source
+    batches = cache(lambda: (clean() if few is source else clean_batches(few)).unbatch().take(count).batch(count))
     for norm, radius in adversarial.largest_radii(threats).items():
         score = partial(adversarial.score_checks, norm=norm, radius=radius, positions=few.positions, measured=eval_config.attack)
-        sets.append(EvaluationSet(f"checks/{norm}", lambda: clean_batches(few).unbatch().take(count).batch(count), score))
+        sets.append(EvaluationSet(f"checks/{norm}", batches, score))
     return sets
 
 
