@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from tests.attacks.oracles import SHAPE, Linear, sample_images
 from tf_robust import attacks, data, evaluation
 from tf_robust.evaluation import adversarial
 from tf_robust.evaluation.recording import read_records, records
-from tf_robust.evaluation.scoring import EvaluationSet, correctness
+from tf_robust.evaluation.scoring import EvaluationSet, correctness, read_chosen
 
 RADIUS = 0.02
 POSITIONS = np.arange(100, 130)
@@ -59,6 +60,43 @@ def test_it_counts_what_the_attack_leaves_and_what_each_member_leaves():
     assert counts == sorted(counts, reverse=True) and counts[0] == 27 and counts[0] > counts[1] > counts[2] > 0
     first = short_attack().members(5)["apgd_ce"](model, images, labels, indices=POSITIONS)
     assert counts[1] == np.sum(np.argmax(model(first), axis=1) == labels) and record["correct"] == counts[-1]
+
+
+def test_a_member_that_takes_long_is_announced_with_what_is_left(monkeypatch):
+    monkeypatch.setattr(adversarial, "_LONG", 0.0)
+    model, _, _, curved = curved_set()
+    lines: list[str] = []
+    left = curved.score(model, dataclasses.replace(curved, log=lines.append))["correct_after"]
+    announced = [re.match(r"  Attacking by (\S+): robust/l2_0.1, (\d+) of 30 images .* at most \d+ s", line).groups() for line in lines]
+    titles = ("APGD-CE", "APGD-T", "FAB-T", "Square")
+    assert announced == [(title, str(left[name])) for title, name in zip(titles, ("clean", "apgd_ce", "apgd_t", "fab_t"))]
+
+
+@pytest.mark.slow  # the graphs of four attacks on a model of its own, which counts
+def test_the_passes_of_an_attack_are_at_least_the_calls_of_the_model():
+    model, calls = Linear(classes=5), tf.Variable(0)
+    images, labels = sample_images(model, count=1)
+
+    def counted(batch):
+        calls.assign_add(1)
+        return model(batch)
+
+    attack = attacks.AutoAttack(norm="linf", radius=1e-6, steps=4, queries=9)  # which never succeeds
+    for member in attack.members(5).values():
+        calls.assign(0)
+        member(counted, images, labels)
+        passes, attempts = adversarial._forward_passes(member, 5), member.attempts(5, False)
+        assert passes / 3 <= int(calls) <= passes + 3 * attempts  # where attempts begin and end
+
+
+def test_chosen_images_are_read_in_full_batches():
+    images, chosen = np.arange(12.0, dtype=np.float32).reshape(12, 1, 1, 1) / 12, np.isin(np.arange(12), [0, 2, 3, 7, 8, 9, 11])
+    batches = tf.data.Dataset.from_tensor_slices((images, np.arange(12) % 5)).batch(5)
+    read = [*read_chosen(EvaluationSet("clean", lambda: batches), chosen, 3)]
+    assert [places.tolist() for *_, places in read] == [[0, 2, 3], [7, 8, 9], [11]]
+    for found, labels, places in read:
+        np.testing.assert_array_equal(found, images[places])
+        np.testing.assert_array_equal(labels, places % 5)
 
 
 def test_an_interrupted_measure_resumes_at_the_batch_of_a_member(tmp_path):

@@ -4,6 +4,8 @@
 `positions`, int [N], locate the images in the data set. Radii are on the [0, 1] pixel scale.
 """
 
+import math
+import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -16,18 +18,21 @@ from tf_robust.attacks import norms
 from tf_robust.attacks.attack import Predict, loss_and_gradient, occurring_classes
 from tf_robust.attacks.criterion import Criterion
 from tf_robust.configs.evaluation import parse_threat
-from tf_robust.evaluation.scoring import SEED, EvaluationSet, accuracy_record, is_correct, read_batches
+from tf_robust.evaluation.scoring import SEED, EvaluationSet, accuracy_record, batch_size_of, is_correct, read_batches, read_chosen
 from tf_robust.models.outputs import are_probabilities, checked_logits
 from tf_robust.ops import image_ops
 from tf_robust.ops.draws import Draws
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import decoded, encoded
 from tf_robust.utils.hyperparameters import signature
+from tf_robust.utils.progress import duration
 
 PGD_STEPS, PGD_STARTS = 40, 2
+ATTACKING = "  Attacking"  # beginning of a line of the log
+MEMBERS = {"apgd_ce": "APGD-CE", "apgd_t": "APGD-T", "fab_t": "FAB-T", "square": "Square"}  # of AutoAttack, and their titles
 AUTOATTACK_CARD = {
     "attack": "autoattack",
-    "members": ["apgd_ce", "apgd_t", "fab_t", "square"],
+    "members": [*MEMBERS],
     "steps": 100,
     "restarts": 1,
     "target_classes": 9,
@@ -51,6 +56,7 @@ _CALLS = 5  # with the same images, to notice random outputs
 _RANDOM = 1e-4  # relative difference of the logits of two calls
 _STEP = 2 / 255  # along the gradient, by which the margin must change
 _ROUNDING = 8 * 2.0**-24  # of float32, relative: of a sum of a few numbers
+_LONG = 20.0  # seconds of a member of AutoAttack that are announced
 _SQUARE = 0.002  # of accuracy that Square may take away from what the attacks with gradients leave
 
 
@@ -147,32 +153,54 @@ def score_distances(predict: Predict, evaluation_set: EvaluationSet, attack: att
 def score_members(predict: Predict, evaluation_set: EvaluationSet, attack: attacks.AutoAttack, positions: np.ndarray) -> dict:
     """Returns the record of the images that are classified correctly after AutoAttack, with the number after each member in turn.
 
-    What a member leaves of a batch is stored in the `parts` of the evaluation set: an interrupted evaluation resumes there. Warnings say
-    where the result may be too high.
+    A member attacks all images that the ones before it left, in batches of similar size. What it leaves of a batch is stored in the `parts`
+    of the evaluation set: an interrupted evaluation resumes there. Before a member that may take long, a line says what is left and how
+    long it takes at most. Warnings say where the result may be too high.
     """
-    name, parts = evaluation_set.name, evaluation_set.parts
-    after: dict[str, list[np.ndarray]] = {}
+    clean: list[np.ndarray] = []
     warnings: list[str] = []
-    for images, labels, place in read_batches(evaluation_set, attack.batch_size):
-        if not after:
+    seconds, classes, size = math.inf, 0, attack.batch_size
+    for images, labels, _ in read_batches(evaluation_set):
+        if not clean:
             warnings = model_warnings(predict, images, labels)
-        indices = positions[place]
-        logits = checked_logits(predict(tf.constant(images)), labels, repr(name))
-        correct = logits.argmax(axis=1) == labels
-        after.setdefault("clean", []).append(correct)
-        for member, member_attack in attack.members(len(occurring_classes(logits))).items():
-            part, active = f"{member}/{indices[0]}", np.flatnonzero(correct)
-            correct = correct.copy()
-            if part in parts:
-                correct &= np.unpackbits(decoded(parts[part], np.uint8), count=len(labels)).astype(bool)
-            elif len(active):
-                attacked = member_attack(predict, images[active], labels[active], indices=indices[active])
-                correct[active] = is_correct(predict, attacked, labels[active], name)
-                parts[part] = encoded(np.packbits(correct))
-            after.setdefault(member, []).append(correct)
-    counts = {member: int(np.concatenate(batches).sum()) for member, batches in after.items()}
-    record = accuracy_record(np.concatenate(after["square"]))
-    return {**record, "correct_after": counts, "warnings": [*warnings, *square_warnings(counts, record["count"])]}
+            size = min(size, batch_size_of(images.shape[1:]))
+        begin = time.monotonic()
+        logits = checked_logits(predict(tf.constant(images)), labels, repr(evaluation_set.name))
+        seconds, classes = min(seconds, (time.monotonic() - begin) / len(images)), max(classes, len(occurring_classes(logits)))
+        clean.append(logits.argmax(axis=1) == labels)
+    correct = np.concatenate(clean)
+    counts = {"clean": int(correct.sum())}
+    for member, member_attack in attack.members(classes).items():
+        longest = counts[[*counts][-1]] * _forward_passes(member_attack, classes) * seconds
+        if longest >= _LONG:
+            advice = f" Try: --attack_subset to attack fewer than {len(correct)} images" if longest >= 30 * _LONG else ""
+            evaluation_set.log(
+                f"{ATTACKING} by {MEMBERS[member]}: {evaluation_set.name}, {correct.sum()} of {len(correct)} images still correct "
+                f"({correct.mean():.4f}), at most {duration(longest)}.{advice}"
+            )
+        correct = _after_member(predict, evaluation_set, member, member_attack, positions, correct, size)
+        counts[member] = int(correct.sum())
+    return {**accuracy_record(correct), "correct_after": counts, "warnings": [*warnings, *square_warnings(counts, len(correct))]}
+
+
+def _after_member(predict, evaluation_set, member, attack, positions, correct, size):
+    """Bool [N]: the images that are still classified correctly after a member of AutoAttack, of those that are `correct` before."""
+    after, parts = correct.copy(), evaluation_set.parts
+    if not correct.any():
+        return after
+    for images, labels, places in read_chosen(evaluation_set, correct, size):
+        part = f"{member}/{positions[places[0]]}"
+        if part not in parts:
+            attacked = attack(predict, images, labels, indices=positions[places])
+            parts[part] = encoded(np.packbits(is_correct(predict, attacked, labels, evaluation_set.name)))
+        after[places] = np.unpackbits(decoded(parts[part], np.uint8), count=len(places)).astype(bool)
+    return after
+
+
+def _forward_passes(attack, classes):
+    """About how many forward passes an attack takes for an image on which it fails, with a gradient as three."""
+    passes = {attacks.Square: 1, attacks.FastAdaptiveBoundary: 4}.get(type(attack), 3)
+    return attack.attempts(classes, False) * attack.steps * passes
 
 
 def model_warnings(predict: Predict, images: np.ndarray, labels: np.ndarray) -> list[str]:

@@ -33,7 +33,7 @@ from tf_robust.utils.locks import WorkdirLocked, file_lock
 
 PER_IMAGE = "per_image"  # folder of the results of each image, next to the records
 WARNING, WAITING = "  Warning:", "  Waiting"  # beginnings of lines of the log
-IMPORTANT = (WARNING, WAITING)
+IMPORTANT = (WARNING, WAITING, adversarial.ATTACKING)
 SHARD_IMAGES = 10_000  # of a shard, at least
 _POLL_SECONDS = 1.0  # between two reads of a file that other processes write
 
@@ -109,7 +109,7 @@ def records(
                 if not locked or one.name in complete:  # another process computes it, or has done so
                     continue
                 parts = _Parts(f"{path}.parts", locks, one.name, keys[one.name]) if path and one.score else {}
-                one = dataclasses.replace(one, parts=parts)
+                one = dataclasses.replace(one, parts=parts, log=log)
                 record = shards.record() if shards else (one.score or scoring.score_set)(scoring.masked(predict, one.class_mask), one)
                 if record is None:
                     continue

@@ -41,7 +41,7 @@ class EvaluationSet:
 
     `batches` returns a Dataset of (float32 [B, H, W, C] in [0, 1], int64 [B]); for flips [B, frames, H, W, C]. It is called only when the
     images are needed: a set that was measured before costs nothing. In `parts` a long evaluation writes results, text by name, as soon as
-    it has them, and finds the results of an interrupted one.
+    it has them, and finds the results of an interrupted one; `log` is called with lines of progress.
     """
 
     name: str  # of the metric whose images these are, such as `corruptions/fog/3`, or `utility`, `certified`, `confidence`, `ood`
@@ -49,6 +49,7 @@ class EvaluationSet:
     score: ScoreSet | None = None  # computes the record of a model on this set, a dictionary for JSON; None: `score_set`
     class_mask: Sequence[int] | None = None  # the columns of the model's output that count; None: all
     parts: MutableMapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
+    log: Callable[[str], object] = dataclasses.field(default=progress.print_line, compare=False)
     source: Source | None = None  # of the images, in the order of the set; None: the set cannot be evaluated in shards
     part_batches: Callable[[int, int], tf.data.Dataset] | None = None  # (first, last) -> as `batches`, without reading other images
     origin: Callable[[], Source] | None = None  # returns the source that has the positions and paths of the images; None: `source`
@@ -69,6 +70,20 @@ def read_batches(evaluation_set: EvaluationSet, size: int = 0) -> Iterator[tuple
         start += len(images)
     if not start:
         raise ValueError(f"Expected images to evaluate {evaluation_set.name!r} on. Received: none")
+
+
+def read_chosen(evaluation_set: EvaluationSet, chosen: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yields the images, labels and places in the set, int [B], of the images that are `chosen`, bool [N], in batches of up to `size`."""
+    held: list[np.ndarray] = []
+    for images, labels, place in read_batches(evaluation_set):
+        rows = np.flatnonzero(chosen[place])
+        found = [images[rows], labels[rows], rows + place.start]
+        held = [np.concatenate(pair) for pair in zip(held, found)] if held else found
+        while len(held[2]) >= size:
+            yield tuple(part[:size] for part in held)
+            held = [part[size:] for part in held]
+    if len(held[2]):
+        yield tuple(held)
 
 
 def clean_batches(source: Source) -> tf.data.Dataset:

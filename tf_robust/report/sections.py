@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pandas
 
+from tf_robust.evaluation.adversarial import MEMBERS
 from tf_robust.evaluation.metric_value import CONFIDENCE_FAMILIES, describe, parse_metric
 from tf_robust.evaluation.values import MIN_IMAGES
 from tf_robust.report.tables import ADAPTED, Difference, Entry, Key, Table, fall, without_adaptation
@@ -14,7 +15,7 @@ _SLICES = ("class", "group")  # families of metrics
 _OWN_TABLES = (*_SLICES, *CONFIDENCE_FAMILIES, "ood", "checks")
 _COLUMNS = 6  # metrics side by side
 _ENDS = 20  # slices of the lowest and of the highest accuracy that are shown where there are many
-_MEMBERS = {"clean": "clean", "apgd_ce": "APGD-CE", "apgd_t": "APGD-T", "fab_t": "FAB-T", "square": "Square"}  # of AutoAttack
+_MEMBERS = {"clean": "clean", **MEMBERS}
 _CONFIDENCE = {
     "calibrated/{}temperature": "temperature",
     "calibrated/{}ece_before": "ECE before scaling",
