@@ -100,7 +100,7 @@ def records(
 
     read_again()
     while len(complete) < len(sets):
-        for one in (one for one in sets if one.name not in complete):
+        for one in sorted((one for one in sets if one.name not in complete), key=lambda one: one.rank):
             shards = divided.get(one.name)
             if shards and not shards.compute(predict, try_lock, log):
                 continue  # other processes compute the rest

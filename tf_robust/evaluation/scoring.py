@@ -50,6 +50,7 @@ class EvaluationSet:
     class_mask: Sequence[int] | None = None  # the columns of the model's output that count; None: all
     parts: MutableMapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
     log: Callable[[str], object] = dataclasses.field(default=progress.print_line, compare=False)
+    rank: int = 0  # sets of a lower rank are measured first
     source: Source | None = None  # of the images, in the order of the set; None: the set cannot be evaluated in shards
     part_batches: Callable[[int, int], tf.data.Dataset] | None = None  # (first, last) -> as `batches`, without reading other images
     origin: Callable[[], Source] | None = None  # returns the source that has the positions and paths of the images; None: `source`

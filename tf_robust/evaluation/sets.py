@@ -289,23 +289,27 @@ def _sequence_sets(source, eval_config):
 
 
 def _attacked_sets(source, clean, eval_config, surrogate):
-    """Sets for robust accuracies, FGSM in linf, and the checks of the attacks at each norm's largest radius."""
+    """Sets for robust accuracies, FGSM in linf, and the checks of the attacks at each norm's largest radius.
+
+    What ends soon is measured first: FGSM, then the larger radii, which leave fewer images to the later members of AutoAttack.
+    """
     threats = _threats(source, eval_config, BALLS)
-    named: dict[str, attacks.Attack] = {}
+    named: dict[str, tuple[tuple[str, float], attacks.Attack]] = {}
     for name, (text, threat) in itertools.product(eval_config.attack, threats.items()):
         attack = adversarial.accuracy_attack(name, *threat, eval_config.attack_queries)
-        named[f"{ATTACKS.get(name, f'robust/{name}/')}{text}"] = attack
-    if surrogate is not None:
-        named |= {f"robust/transfer/{text}": adversarial.transferred_attack(*threat) for text, threat in threats.items()}
-    if eval_config.attacks_by_gradient:
-        linf = {text: radius for text, (norm, radius) in threats.items() if norm == "linf"}
-        named |= {f"fgsm/{text}": attacks.FastGradient(norm="linf", radius=radius) for text, radius in linf.items()}
+        named[f"{ATTACKS.get(name, f'robust/{name}/')}{text}"] = threat, attack
+    for text, (norm, radius) in threats.items():
+        if surrogate is not None:
+            named[f"robust/transfer/{text}"] = (norm, radius), adversarial.transferred_attack(norm, radius)
+        if eval_config.attacks_by_gradient and norm == "linf":
+            named[f"fgsm/{text}"] = (norm, radius), attacks.FastGradient(norm="linf", radius=radius)
     sets = []
-    for name, attack in named.items():
+    for name, ((norm, radius), attack) in named.items():
         score = adversarial.score_members if isinstance(attack, attacks.AutoAttack) else adversarial.score_attacked
         options = {"surrogate": scoring.masked(surrogate, source.class_mask)} if name.startswith("robust/transfer/") else {}
         scored = partial(score, attack=attack, positions=source.positions, **options)
-        sets.append(EvaluationSet(name, clean, scored))
+        rank = 1 if name.startswith("fgsm/") else 2 + sum(one[0] == norm and one[1] > radius for one in threats.values())
+        sets.append(EvaluationSet(name, clean, scored, rank=rank))
     if not (eval_config.attacks_by_gradient and eval_config.attack_checks):
         return sets
     count = adversarial.CHECKED
@@ -313,7 +317,7 @@ def _attacked_sets(source, clean, eval_config, surrogate):
     batches = cache(lambda: (clean() if few is source else clean_batches(few)).unbatch().take(count).batch(count))
     for norm, radius in adversarial.largest_radii(threats).items():
         score = partial(adversarial.score_checks, norm=norm, radius=radius, positions=few.positions, measured=eval_config.attack)
-        sets.append(EvaluationSet(f"checks/{norm}", batches, score))
+        sets.append(EvaluationSet(f"checks/{norm}", batches, score, rank=2 + len(threats)))
     return sets
 
 

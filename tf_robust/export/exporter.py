@@ -22,7 +22,7 @@ from tf_robust.saved_models.input_check import in_batches
 from tf_robust.saved_models.interface import declared_range, read_card
 from tf_robust.utils import environment
 from tf_robust.utils.files import atomic_folder, read_json, write_json
-from tf_robust.utils.progress import print_note
+from tf_robust.utils.progress import print_line, print_note, repeated
 
 CHECKED, CALIBRATION = 100, 300  # images to compare the outputs on, and to find the ranges of integers on
 TOLERANCE = 1e-3  # of float32 formats, relative to the largest output
@@ -160,7 +160,8 @@ class Exporter:
                 complete = os.path.join(temporary, file)
                 calibration = self.calibration if FORMATS[name].quantized else None
                 try:
-                    export.write(name, self.model, complete, card, calibration=calibration, fit=self.source.fit)
+                    with repeated(lambda: f"  writing {name}", print_line):
+                        export.write(name, self.model, complete, card, calibration=calibration, fit=self.source.fit)
                     card |= {"check": self._check(name, complete), "bytes": size(complete)}
                 except ValueError as error:
                     raise ValueError(str(error).replace(complete, file)) from error  # the file is a temporary one
