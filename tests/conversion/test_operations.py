@@ -32,6 +32,17 @@ def case(kind, *inputs, opset=17, outputs=1, **attributes):
 
 
 ABS = ("Abs", ("x",), {})
+FLAT = ("Reshape", ("x", np.array([-1])), {})
+
+
+def in_each_image(stride):
+    """Indices 3, 140, 5, 60 of the 144 values of each image, where all images are in one axis: `as_strided` of PyTorch."""
+    shape = ("Slice", (("Shape", ("x",), {}), ints(0), ints(1)), {})
+    count = ("Squeeze", (shape, ints(0)), {})
+    first = ("Mul", (("Range", (np.int64(0), count, np.int64(1)), {}), np.int64(stride)), {})
+    return ("Add", (("Unsqueeze", (first, ints(1, 2)), {}), np.array([[[3, 140], [5, 60]]])), {})
+
+
 EXPONENT = np.float32(1.5)
 CASES = [
     case("Abs", "x"),
@@ -67,6 +78,7 @@ CASES = [
     case("Exp", "x"),
     case("Expand", ("ReduceMean", ("x",), {"axes": [2, 3]}), ints(1, 3, 2, 4)),
     case("Flatten", "x"),
+    case("Gather", FLAT, in_each_image(144)),
     case("Gather", "x", ints(2, 0), axis=1),
     case("Gather", "x", np.array(1, np.int64), axis=2),
     case("Gather", "x", ints(1, 0, 5, 2).reshape(2, 2), axis=2),
@@ -182,3 +194,10 @@ def test_an_operation_computes_what_onnx_runtime_computes(kind, tmp_path):
         found = np.asarray(converted.model(images.transpose(0, 2, 3, 1)))
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5, err_msg=str(example))
         to_onnx.check_unchanged(converted.graph, converted.bindings)
+
+
+@pytest.mark.parametrize("example", [case("Gather", FLAT, in_each_image(100)), case("Where", in_each_image(144), "x", "x")])
+def test_numbers_of_images_are_refused_elsewhere(example, tmp_path):
+    write(path := str(tmp_path / "one.onnx"), example)
+    with pytest.raises(ValueError, match="Received: node 'out0' .*(indices are not the same in each image|numbers of the images)"):
+        to_keras(path)

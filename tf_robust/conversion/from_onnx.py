@@ -77,6 +77,8 @@ def convert(build: Builder, node: onnx_graph.Node) -> None:
         results: Value | Sequence[Value] = constant_of(node)
     elif constants:
         results = onnx_graph.fold(node, inputs)
+    elif node.kind != "Gather" and any(isinstance(value, Constant) and value.counts_images for value in inputs):
+        raise unsupported(node, "which computes with the numbers of the images")
     elif node.kind in OPERATIONS:
         results = OPERATIONS[node.kind](build, node, inputs)
     else:

@@ -17,6 +17,7 @@ import onnx.numpy_helper
 import onnx.reference
 
 BATCH = 1_000_003  # stands for the number of images in shapes
+FEW = 3  # images that stand for all in constants that count them
 MIN_OPSET = 11
 MAX_FOLDED = 1 << 28  # elements of a computed constant
 MOVES = {  # operations that only rearrange the elements of their first input
@@ -32,11 +33,13 @@ class Constant:
         value: the array.
         initializer: name of the initializer whose elements it holds; empty: none, or not only these.
         index: int32, of the shape of `value`: position of each element in the flat initializer.
+        counts_images: whether the value was computed from the numbers 0, 1, ... of the images, for the first `FEW` of them.
     """
 
     value: np.ndarray
     initializer: str = ""
     index: np.ndarray | None = None
+    counts_images: bool = False
 
     def move(self, function: Callable[[np.ndarray], np.ndarray]) -> "Constant":
         """Returns the constant with its elements rearranged by a function."""
@@ -138,6 +141,13 @@ def _attribute(value):
 
 def fold(node: Node, inputs: list) -> list[Constant]:
     """Returns the outputs of a node whose inputs are constants."""
+    counts = any(one is not None and one.counts_images for one in inputs)
+    if node.kind == "Range" and inputs[1].value == BATCH:
+        inputs, counts = [inputs[0], Constant(np.asarray(FEW, inputs[1].value.dtype)), inputs[2]], True
+    return [dataclasses.replace(one, counts_images=counts) for one in _folded(node, inputs)]
+
+
+def _folded(node, inputs):
     if node.kind == "ConstantOfShape":
         shape = [1 if size % BATCH == 0 and size else int(size) for size in inputs[0].value]
         fill = node.attributes.get("value", np.zeros(1, np.float32))

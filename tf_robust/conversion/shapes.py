@@ -18,7 +18,7 @@ from tf_robust.conversion.builder import (
     unsupported,
 )
 from tf_robust.conversion.elementwise import binary
-from tf_robust.conversion.graph import BATCH, Constant, Node
+from tf_robust.conversion.graph import BATCH, FEW, Constant, Node
 from tf_robust.conversion.weighted import pad_spatial
 
 
@@ -143,8 +143,10 @@ def take(value, kept, position):
 
 
 def gather(build: Builder, node: Node, inputs: list) -> Tensor:
-    indices = constant(node, inputs[1], "indices").value
-    x = build.operand(inputs[0], node)
+    found = constant(node, inputs[1], "indices")
+    indices, x = found.value, build.operand(inputs[0], node)
+    if found.counts_images:
+        return _gather_in_each_image(node, x, indices)
     rank, axis = len(x.axes), node.attributes.get("axis", 0) % len(x.axes)
     position, size = x.axes.index(axis), x.shape[axis]
     if size % BATCH == 0:
@@ -159,6 +161,20 @@ def gather(build: Builder, node: Node, inputs: list) -> Tensor:
     if indices.ndim == 1:
         return x.with_value(value)
     return x.with_value(value, range(len(value.shape)))
+
+
+def _gather_in_each_image(node, x, indices):
+    """The same elements of each image, from all images in one axis: a view with strides, as PyTorch exports it."""
+    numbers = np.arange(len(indices)).reshape(-1, *[1] * (indices.ndim - 1))
+    if (
+        len(x.axes) != 1
+        or len(indices) != FEW
+        or not np.array_equal(indices, indices[:1] + x.factor * numbers)
+        or not (0 <= indices[0].min() and indices[0].max() < x.factor)
+    ):
+        raise unsupported(node, "whose indices are not the same in each image")
+    value = ops.take(ops.reshape(x.value, (-1, x.factor)), indices[0], axis=1)
+    return Tensor(value, tuple(range(indices.ndim)), 1, x.preprocessed)
 
 
 def expand(build: Builder, node: Node, inputs: list) -> Value | Sequence[Value]:
