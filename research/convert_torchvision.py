@@ -3,12 +3,14 @@
     python -m research.convert_torchvision results/conversion
 
 It needs the extra `torch`, and writes OUT.json and OUT.md: nodes of the ONNX graph, difference of the scores of the Keras model from ONNX
-Runtime's, relative to the largest, weights that are constants, and, after every weight was changed, the difference of the module with the
-`state_dict` that is written.
+Runtime's, relative to the largest, the same of a file that the user exported with `dynamo=True` for any number of images, weights that are
+constants, and, after every weight was changed, the difference of the module with the `state_dict` that is written.
 """
 
 import json
+import os
 import sys
+import tempfile
 import types
 
 import numpy as np
@@ -55,6 +57,7 @@ def row_of(name, module):
         found = converted.convert(module, images=IMAGES)
     except ValueError as error:
         return {**row, "error": str(error)}
+    row["difference_dynamo"] = of_dynamo_file(module)
     random = np.random.RandomState(0)
     for variable in found.model.weights:
         variable.assign(np.asarray(variable) * random.uniform(0.95, 1.05, variable.shape))
@@ -66,6 +69,18 @@ def row_of(name, module):
         "untrained": list(found.untrained),
         "difference_back": float(np.abs(scores - expected).max() / np.abs(expected).max()),
     }
+
+
+def of_dynamo_file(module):
+    """Difference of the scores of a file that the newer exporter writes, or why it is not converted."""
+    images = torch.from_numpy(np.ascontiguousarray(IMAGES.transpose(0, 3, 1, 2)))
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.onnx")
+        torch.onnx.export(module, (images,), path, dynamo=True, dynamic_shapes=({0: torch.export.Dim("batch")},), verbose=False)
+        try:
+            return converted.convert(path, images=IMAGES).difference
+        except ValueError as error:
+            return str(error)
 
 
 def main(out):
@@ -83,17 +98,19 @@ def main(out):
         "# Conversion of torchvision's classifiers",
         "",
         f"`{command}` at commit {content['commit']}: random weights, {SIZE}-pixel images. Differences of the scores, relative to the",
-        "largest: of the Keras model from ONNX Runtime's; and of the module with the weights that came back from the Keras model, after",
-        "all were changed.",
+        "largest: of the Keras model from ONNX Runtime's; the same of an ONNX file by `torch.onnx.export(..., dynamo=True)`; and of the",
+        "module with the weights that came back from the Keras model, after all were changed.",
         "",
-        "| architecture | parameters | nodes | difference | difference after the way back | constants that are not trained |",
-        "|---|---|---|---|---|---|",
+        "| architecture | parameters | nodes | difference | of a `dynamo` file | after the way back | constants that are not trained |",
+        "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         if "error" in row:
-            lines.append(f"| {row['row']} | {row['parameters']:,} | not converted: {row['error']} | | | |")
+            lines.append(f"| {row['row']} | {row['parameters']:,} | not converted: {row['error']} | | | | |")
         else:
-            values = (f"{row['nodes']:,}", f"{row['difference']:.1g}", f"{row['difference_back']:.1g}", str(len(row["untrained"])))
+            differences = (row[name] for name in ("difference", "difference_dynamo", "difference_back"))
+            numbers = [one if isinstance(one, str) else f"{one:.1g}" for one in differences]
+            values = (f"{row['nodes']:,}", *numbers, str(len(row["untrained"])))
             lines.append(f"| {row['row']} | {row['parameters']:,} | {' | '.join(values)} |")
     with open(f"{out}.md", "w", encoding="utf-8") as file:
         file.write("\n".join([*lines, ""]))
