@@ -66,7 +66,7 @@ def test_invalid_arguments_raise(name):
         with pytest.raises(ValueError, match="differentiable"):
             attack(lambda x: model(tf.stop_gradient(x)), images, labels)
     for config, message in (
-        *(({"norm": "l3"}, "Unknown norm"), ({"restarts": 0}, "restarts"), ({"batch_size": 0}, "batch_size")),
+        *(({"norm": "l3"}, "Unknown norm"), ({"restarts": 0}, "restarts"), ({"batch_size": -1}, "batch_size")),
         *REFUSED.get(name, ()),
     ):
         with pytest.raises(ValueError, match=message):
@@ -117,3 +117,9 @@ def test_logits_of_half_precision_are_attacked(name):
     images, labels = sample_images(model, count=6)
     attacked = build(name, radius=1.0)(lambda x: tf.cast(model(x), tf.float16), images, labels).numpy()
     assert np.isfinite(attacked).all() and wrong(model, attacked, labels).mean() >= 0.5
+
+
+def test_batches_of_large_images_are_smaller():
+    attack = ATTACKS["fgsm"]()
+    assert [attack.images_per_batch((side, side, 3)) for side in (32, 64, 224, 2000)] == [256, 256, 20, 1]
+    assert ATTACKS["fgsm"](batch_size=50).images_per_batch((224, 224, 3)) == 50

@@ -22,6 +22,7 @@ from tf_robust.models.outputs import Model, are_probabilities, checked_logits, o
 from tf_robust.ops import image_ops
 
 Predict = Callable[[tf.Tensor], tf.Tensor]  # images [N, H, W, C] -> logits [N, C]
+_BATCH, _BATCH_PIXELS = 256, 1 << 20  # of a batch, at most
 _SCALED_GRADIENT = 32.0  # largest entry of a loss's gradient with respect to the logits, on its way through the model
 
 
@@ -33,15 +34,19 @@ class Attack:
     Args:
         seed: int; the draws for an image depend on it and on the image's index only.
         restarts: maximum number of attempts, each with other draws; stops for an image after the first success.
-        batch_size: images per batch, which bounds the memory.
+        batch_size: images per batch, which bounds the memory; 0: 256, or of larger images fewer, which have 2^20 pixels together.
         skip_misclassified: return images that the model already misclassifies (or assigns to the target class) unchanged.
     """
 
-    def __init__(self, *, seed: int = 0, restarts: int = 1, batch_size: int = 256, skip_misclassified: bool = True):
-        if batch_size < 1 or restarts < 1:
-            raise ValueError(f"Expected batch_size >= 1 and restarts >= 1. Received: {batch_size}, {restarts}")
+    def __init__(self, *, seed: int = 0, restarts: int = 1, batch_size: int = 0, skip_misclassified: bool = True):
+        if batch_size < 0 or restarts < 1:
+            raise ValueError(f"Expected batch_size >= 0 and restarts >= 1. Received: {batch_size}, {restarts}")
         self.seed, self.restarts, self.batch_size, self.skip_misclassified = seed, restarts, batch_size, skip_misclassified
         self._compiled: tuple = (None, None)
+
+    def images_per_batch(self, shape: Sequence[int]) -> int:
+        """Returns the number of images of `shape` (H, W, C) that are attacked together."""
+        return self.batch_size or max(1, min(_BATCH, _BATCH_PIXELS // (shape[0] * shape[1])))
 
     def attempts(self, classes: int, targeted: bool) -> int:
         """Returns the maximum number of attempts for a model of `classes` classes; `targeted`: target classes are given."""
@@ -135,8 +140,9 @@ class Attack:
                 f"{len(labels)}, {len(classes)}, {len(indices)}"
             )
         attacked = images.copy()
-        for start in range(0, len(images), self.batch_size):
-            batch = np.arange(start, min(start + self.batch_size, len(images)))
+        size = self.images_per_batch(images.shape[1:])
+        for start in range(0, len(images), size):
+            batch = np.arange(start, min(start + size, len(images)))
             predict, attack = self._graphs(model, targeted)
             logits = checked_logits(predict(tf.constant(images[batch])), labels[batch], "the images to attack")
             if logits.shape[1] == 1:

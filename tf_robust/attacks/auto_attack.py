@@ -84,8 +84,9 @@ class AutoAttack(Attack):
     def _evaluate(self, model, images, goals, targeted):
         """Returns (margins [N], bool [N] whether the attack failed, number of classes that are not masked out)."""
         margins, robust, classes = np.zeros(len(images), np.float32), np.zeros(len(images), bool), 0
-        for start in range(0, len(images), self.batch_size):
-            batch = slice(start, start + self.batch_size)
+        size = self.images_per_batch(images.shape[1:])
+        for start in range(0, len(images), size):
+            batch = slice(start, start + size)
             logits = tf.convert_to_tensor(output(model, tf.constant(images[batch]), "logits"))
             criterion = Criterion(tf.constant(goals[batch], tf.int64), targeted)
             classes = max(classes, len(occurring_classes(logits.numpy())))

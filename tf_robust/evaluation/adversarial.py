@@ -18,7 +18,7 @@ from tf_robust.attacks import norms
 from tf_robust.attacks.attack import Predict, loss_and_gradient, occurring_classes
 from tf_robust.attacks.criterion import Criterion
 from tf_robust.configs.evaluation import parse_threat
-from tf_robust.evaluation.scoring import SEED, EvaluationSet, accuracy_record, batch_size_of, is_correct, read_batches, read_chosen
+from tf_robust.evaluation.scoring import SEED, EvaluationSet, accuracy_record, is_correct, read_batches, read_chosen
 from tf_robust.models.outputs import are_probabilities, checked_logits
 from tf_robust.ops import image_ops
 from tf_robust.ops.draws import Draws
@@ -159,11 +159,11 @@ def score_members(predict: Predict, evaluation_set: EvaluationSet, attack: attac
     """
     clean: list[np.ndarray] = []
     warnings: list[str] = []
-    seconds, classes, size = math.inf, 0, attack.batch_size
+    seconds, classes, size = math.inf, 0, 0
     for images, labels, _ in read_batches(evaluation_set):
         if not clean:
             warnings = model_warnings(predict, images, labels)
-            size = min(size, batch_size_of(images.shape[1:]))
+            size = attack.images_per_batch(images.shape[1:])
         begin = time.monotonic()
         logits = checked_logits(predict(tf.constant(images)), labels, repr(evaluation_set.name))
         seconds, classes = min(seconds, (time.monotonic() - begin) / len(images)), max(classes, len(occurring_classes(logits)))
