@@ -24,7 +24,7 @@ from tf_robust.training import divergence, loop
 
 CHUNK = 10  # steps between changes of the learning rate
 MEASURED_SECONDS = 3.0  # of steps by which their time is known
-STABLE_STEPS = 5
+STABLE_STEPS = 10  # in which a momentum of 0.9 builds up
 STABLE_FACTOR, STABLE_RISE = 2.0, 1.0  # a loss that rises from `a` to more than factor * a + rise is not stable
 MOMENTUM = 0.9
 MAX_BATCH_NORM_MOMENTUM = 0.95  # with the 0.999 of keras.applications, averages would hardly follow some hundred steps
