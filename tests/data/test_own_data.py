@@ -12,7 +12,7 @@ from PIL import Image
 
 from tests.small_runs import without_charts  # noqa: F401
 from tf_robust import api, corruptions, data
-from tf_robust.evaluation import slice_values
+from tf_robust.evaluation import slice_values, stratified_groups, stratified_images
 
 NAMES = ["cat", "dog", "owl"]
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -395,6 +395,11 @@ def test_slices_are_classes_and_groups_of_a_column(examples, model, folder):
         assert rows[f"{kind}/worst"]["value"] == pytest.approx(min(expected.values()))
         gap = rows[f"{kind}/gap"]
         assert gap["value"] == pytest.approx(max(expected.values()) - min(expected.values())) and gap["low"] <= gap["value"] <= gap["high"]
+    source = data.open_source(settings["data"], "all")
+    for count in (12, 30):
+        few, _ = stratified_images(source, count)
+        numbers = [np.flatnonzero([np.array_equal(np.round(one * 255), image) for image in images]).item() for one in few]
+        assert stratified_groups(source, count, "site").tolist() == groups[numbers].tolist()
     part = api.evaluate(model, **settings, subset=12)
     kept = data.open_source(settings["data"], "all", examples=12).positions
     assert part.values["group/north"] == pytest.approx(correct[kept][groups[kept] == "north"].mean())

@@ -4,7 +4,7 @@ import scipy.stats
 
 from tf_robust.hardening.candidates import Candidate
 from tf_robust.hardening.target import Outcome
-from tf_robust.hardening.trials import Member, Point, best_point, choose, merit, worst_class
+from tf_robust.hardening.trials import Member, Point, best_point, choose, merit, worst_slice
 from tf_robust.metrics import paired_difference
 
 NAMES = {name: Candidate(name, "cross_entropy") for name in "abc"}
@@ -142,11 +142,14 @@ def test_no_class_may_lose_more_than_is_allowed():
         return Point(Outcome(clean, np.linspace(0, 1, 200) < 0.5 + gain), 1.0, (Member(NAMES["a"], (1,), 0),))
 
     start, even, uneven = Point(Outcome(before, target)), moved(0.1, (2, 2, 2)), moved(0.2, (0, 7, 0))
-    worst = worst_class(start, uneven, labels)
+    worst = worst_slice(start, uneven, labels)
     change = (uneven.outcome.clean.astype(float) - before)[50:100]
     half = scipy.stats.t.ppf(1 - 0.025 / 4, 49) * change.std(ddof=1) / np.sqrt(50)
-    assert worst.label == 1 and worst.num_images == 50
+    assert worst.value == 1 and worst.num_images == 50
     np.testing.assert_allclose([worst.mean, worst.low, worst.high], [-0.14, -0.14 - half, -0.14 + half])
     for limit, chosen in ((1.0, uneven), (0.14, uneven), (0.139, even), (0.04, even)):
-        assert choose(start, [even, uneven], 0.01, labels=labels, max_class_loss=limit).point is chosen
-    assert choose(start, [even, uneven], 0.01, labels=labels, max_class_loss=0.03) is None
+        assert choose(start, [even, uneven], 0.01, slices=[labels], max_class_loss=limit).point is chosen
+    assert choose(start, [even, uneven], 0.01, slices=[labels], max_class_loss=0.03) is None
+    groups = np.where(np.arange(200) < 57, "north", "south")  # uneven loses 7 of the 57 images of the north, even 4
+    for limit, chosen in ((0.13, uneven), (0.12, even)):
+        assert choose(start, [even, uneven], 0.01, slices=[np.zeros(200), groups], max_class_loss=limit).point is chosen

@@ -32,7 +32,7 @@ from tf_robust.hardening.data import fraction_held_out
 from tf_robust.hardening.result import Hardened, frontier_chart
 from tf_robust.hardening.search import Search
 from tf_robust.hardening.target import Outcome
-from tf_robust.hardening.trials import Choice, ClassChange, Member, Point, choose
+from tf_robust.hardening.trials import Choice, Member, Point, SliceChange, choose
 from tf_robust.runs import workdir
 from tf_robust.saved_models.interface import read_card, training_data, trainings
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
@@ -477,9 +477,9 @@ def test_few_images_do_not_tell_an_accuracy_from_chance(labels, correct, needed)
 
 
 def test_the_class_with_the_largest_loss_is_named_with_an_interval_for_all_classes():
-    note = harden.class_note(ClassChange(1, -0.05, -0.12, 0.02, 40), ("owl", "cat"), 10)
+    note = harden.slice_note(SliceChange("cat", -0.05, -0.12, 0.02, 40), "class", 10)
     assert note == (
         "Largest loss of clean accuracy of a class: 'cat', -0.050 [-0.120, +0.020] "
-        "(40 validation images; the interval is for 10 classes at once)."
+        "(40 validation images; the interval is for all 10 at once)."
     )
-    assert harden.class_note(ClassChange(1, 0.0, 0.0, 0.0, 40), ("owl", "cat"), 10) == "No class lost clean accuracy on validation images."
+    assert harden.slice_note(SliceChange("cat", 0.0, 0.0, 0.0, 40), "class", 10) == "No class lost clean accuracy on validation images."

@@ -35,6 +35,7 @@ from tf_robust.evaluation.scoring import (
     correctness,
     first_images,
     masked,
+    stratified_groups,
     stratified_images,
 )
 from tf_robust.evaluation.sets import check, clean_name, evaluation_sets, noise_probabilities

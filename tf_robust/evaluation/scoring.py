@@ -113,6 +113,16 @@ def stratified_images(source: Source, count: int) -> tuple[np.ndarray, np.ndarra
     return first_images(stratified_subset(source, count) if source.random_access else source, count)
 
 
+def stratified_groups(source: Source, count: int, column: str) -> np.ndarray:
+    """Returns the text in a column of the table of a source for each of its `stratified_images`: [N]."""
+    columns = source.columns or {}
+    if column not in columns:
+        raise ValueError(f"Expected groups as a further column of data=csv:FILE. Received: {column!r} for {source.name}")
+    part = stratified_subset(source, min(count, len(source)))
+    part = part.subset(stratified_order(part.labels)) if part.sorted_by_class else part
+    return np.asarray(columns[column], dtype=str)[part.positions]
+
+
 def score_set(predict: Predict, evaluation_set: EvaluationSet, further: Callable[[np.ndarray, np.ndarray], dict] | None = None) -> dict:
     """Returns the record of a labeled set, with the entries that `further` computes from all logits [N, C] and labels [N]."""
     entries = {}

@@ -45,7 +45,8 @@ class HardenConfig:
             validation, half for the final evaluation.
         adapt: also train on the images of target=shift=DATA: a third for training, for validation and for the final evaluation each.
         max_clean_loss: maximum loss of accuracy on unchanged validation images, as a fraction.
-        max_class_loss: maximum loss of accuracy of any class on unchanged validation images, as a fraction; 1: no limit.
+        max_class_loss: maximum loss of accuracy of any class, and with groups of any group, on unchanged validation images, as a fraction;
+            1: no limit.
         budget: time for everything (90s, 30m, 2h), from reading the data to the report, or training steps of the search (2000steps).
         attack_norm: norm of the perturbations for the target adversarial, `linf` or `l2`.
         attack_radius: radius of the perturbations for the target adversarial, on the [0, 1] pixel scale; the default is 4/255.

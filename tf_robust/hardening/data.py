@@ -122,6 +122,7 @@ def validation_set(
         labels,
         weighted_pairs(config.weights, severities or {}),
         clean=LabeledImages(compact(more), labels_of_more, mask),
+        groups=evaluation.stratified_groups(parts.validation, clean, column) if (column := given.eval_config.groups) else None,
         probabilities=noise,
         attack=attack,
         class_mask=mask,

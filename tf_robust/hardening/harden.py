@@ -29,7 +29,7 @@ from tf_robust.hardening.diagnosis import diagnose
 from tf_robust.hardening.result import HARDENED, START, Hardened
 from tf_robust.hardening.search import Frontier, Search
 from tf_robust.hardening.trainable import check_gradients, trainable
-from tf_robust.hardening.trials import ROUNDING, ClassChange, Point, TrialStore, best_point, choose, gain, worst_class
+from tf_robust.hardening.trials import ROUNDING, Point, SliceChange, TrialStore, best_point, choose, gain, worst_slice
 from tf_robust.metrics.paired import paired_difference
 from tf_robust.report.sections import interval
 from tf_robust.saved_models import loading
@@ -121,8 +121,10 @@ def harden(
         )
         frontier, interrupted = _run(search, model, candidates.mixture_views(config.weights))
         tried = [point for trial in search.trials for point in trial.points]
-        labels = images.clean.labels  # type: ignore[union-attr]
-        choice = choose(start, frontier.points, config.max_clean_loss, tried, labels=labels, max_class_loss=config.max_class_loss)
+        names = np.asarray(parts.train.class_names, dtype=str)
+        slices = {"class": names[images.clean.labels]} | ({} if images.groups is None else {"group": images.groups})  # type: ignore[union-attr]
+        class_loss = config.max_class_loss
+        choice = choose(start, frontier.points, config.max_clean_loss, tried, slices=[*slices.values()], max_class_loss=class_loss)
         held_out, name = fraction_held_out(given, classifier, validation, test), "" if given.images is not None else given.config.data
         trained_on = [*trainings(classifier.card)]
         if name:
@@ -133,7 +135,7 @@ def harden(
         if choice and choice.helps and choice.point.is_control:
             notes.insert(0, control_wins(start, choice.point, compared, config.max_clean_loss))
         if choice and choice.helps and choice.point.members:
-            notes.append(class_note(worst_class(start, choice.point, labels), parts.train.class_names, len(np.unique(labels))))
+            notes += [slice_note(worst_slice(start, choice.point, values), kind, len(np.unique(values))) for kind, values in slices.items()]
         if choice and choice.helps and not candidates.NOISES.isdisjoint(config.weights):
             adapted = choice.point.reestimated or any(member.candidate.trains_on_noise for member in choice.point.members)
             notes += [OWN_KIND] * adapted
@@ -283,13 +285,13 @@ def severity_note(pairs: Sequence[tuple[str, int]]) -> str:
     return f"Severities of the target, where the initial model is nearest to halfway from clean accuracy to chance: {text}." if text else ""
 
 
-def class_note(change: ClassChange, class_names: Sequence[str], classes: int) -> str:
-    """Returns a sentence on the class that lost most of its clean accuracy, of a number of classes."""
+def slice_note(change: SliceChange, kind: str, count: int) -> str:
+    """Returns a sentence on the class or group that lost most of its clean accuracy, of a number of them."""
     if change.mean >= 0:
-        return "No class lost clean accuracy on validation images."
+        return f"No {kind} lost clean accuracy on validation images."
     text = f"{change.mean:+z.3f} {interval(change.low, change.high, '+')}".rstrip()
-    images = f"{change.num_images:,} validation images; the interval is for {classes:,} classes at once"
-    return f"Largest loss of clean accuracy of a class: {class_names[change.label]!r}, {text} ({images})."
+    images = f"{change.num_images:,} validation images; the interval is for all {count:,} at once"
+    return f"Largest loss of clean accuracy of a {kind}: {str(change.value)!r}, {text} ({images})."
 
 
 def control_wins(start: Point, control: Point, compared: Sequence[Point], max_clean_loss: float) -> str:

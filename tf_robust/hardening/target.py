@@ -58,6 +58,7 @@ class ValidationSet:
     pairs: Sequence[tuple[str, int]]  # (corruption, severity) of the target, which images have in rotation; none: see `attack`, `shift`
     _: dataclasses.KW_ONLY
     clean: LabeledImages | None = None  # for the accuracy on unchanged images, more than `images`; None: `images`
+    groups: np.ndarray | None = None  # text [N], of each unchanged image; None: there are none
     probabilities: np.ndarray | None = None  # [H, W], for non-uniform noise
     attack: attacks.Attack | None = None  # for the target adversarial
     class_mask: Sequence[int] | None = None  # columns of the model's output that count; None: all

@@ -81,25 +81,25 @@ class Choice:
     compared: int  # number of models among which the point is the best
 
 
-class ClassChange(typing.NamedTuple):
-    """Change of the clean accuracy of one class, with a 95 % t interval that holds for all classes at once (Bonferroni's)."""
+class SliceChange(typing.NamedTuple):
+    """Change of the clean accuracy of one class or group, with a 95 % t interval that holds for all at once (Bonferroni's)."""
 
-    label: int
+    value: typing.Any
     mean: float
     low: float | None  # None with one image
     high: float | None
     num_images: int
 
 
-def worst_class(start: Point, point: Point, labels: np.ndarray) -> ClassChange:
-    """Returns the class whose clean accuracy falls most from the initial model to a point; `labels` [N] of the unchanged images."""
-    classes, found = np.unique(labels), []
-    for label in classes:
-        change = (point.outcome.clean.astype(np.float64) - start.outcome.clean)[labels == label]
+def worst_slice(start: Point, point: Point, values: np.ndarray) -> SliceChange:
+    """Returns the class or group whose clean accuracy falls most from the initial model's to a point's; `values`: [N]."""
+    slices, found = np.unique(values), []
+    for value in slices:
+        change = (point.outcome.clean.astype(np.float64) - start.outcome.clean)[values == value]
         count, mean = len(change), float(change.mean())
-        half = scipy.stats.t.ppf(1 - 0.025 / len(classes), count - 1) * change.std(ddof=1) / np.sqrt(count) if count > 1 else None
+        half = scipy.stats.t.ppf(1 - 0.025 / len(slices), count - 1) * change.std(ddof=1) / np.sqrt(count) if count > 1 else None
         low, high = (None, None) if half is None else (float(mean - half), float(mean + half))
-        found.append(ClassChange(int(label), mean, low, high, count))
+        found.append(SliceChange(value, mean, low, high, count))
     return min(found, key=lambda one: one.mean)
 
 
@@ -109,18 +109,18 @@ def choose(
     max_clean_loss: float,
     tried: Sequence[Point] = (),
     *,
-    labels: np.ndarray | None = None,
+    slices: Sequence[np.ndarray] = (),
     max_class_loss: float = 1.0,
 ) -> Choice | None:
     """Returns the point with the best target among those that lose at most `max_clean_loss` of clean accuracy; None: there is none.
 
     `tried` are further models by whose outcome on the same images the search went on, such as the points of its trials. The interval
-    allows for the choice among `points` and these: the best of many models gains by chance. With the `labels` of the unchanged images no
-    class may lose more than `max_class_loss` of its accuracy either.
+    allows for the choice among `points` and these: the best of many models gains by chance. No slice of the unchanged images (`slices`: the
+    labels, groups, each [N]) may lose more than `max_class_loss` of its accuracy either.
     """
     allowed = [point for point in points if point.clean - start.clean >= -max_clean_loss - ROUNDING]
-    if labels is not None and max_class_loss < 1.0:
-        allowed = [point for point in allowed if worst_class(start, point, labels).mean >= -max_class_loss - ROUNDING]
+    for values in slices if max_class_loss < 1.0 else ():
+        allowed = [point for point in allowed if worst_slice(start, point, values).mean >= -max_class_loss - ROUNDING]
     if not allowed:
         return None
     best = max(allowed, key=lambda point: (point.target, point.clean))
