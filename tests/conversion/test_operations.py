@@ -146,8 +146,8 @@ CASES = [
 ]  # fmt: skip
 
 
-def write(path, example):
-    """Writes a file of one operation, whose flattened outputs are the scores."""
+def write(path, example, count="n"):
+    """Writes a file of one operation, whose flattened outputs are the scores, for so many images."""
     kind, inputs, opset, outputs, attributes = example
     nodes, initializers = [], []
 
@@ -173,8 +173,8 @@ def write(path, example):
         flat.append(f"{part}_f")
     initializers += [numpy_helper.from_array(ints(number), name) for name, number in (("zero", 0), ("one", 1), ("minus", -1))]
     nodes.append(helper.make_node("Concat", flat, ["scores"], axis=1))
-    images = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", *SHAPE])
-    scores = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n", "m"])
+    images = helper.make_tensor_value_info("x", TensorProto.FLOAT, [count, *SHAPE])
+    scores = helper.make_tensor_value_info("scores", TensorProto.FLOAT, [count, "m"])
     graph = helper.make_graph(nodes, "one", [images], [scores], initializers)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10), path)
 
@@ -201,3 +201,11 @@ def test_numbers_of_images_are_refused_elsewhere(example, tmp_path):
     write(path := str(tmp_path / "one.onnx"), example)
     with pytest.raises(ValueError, match="Received: node 'out0' .*(indices are not the same in each image|numbers of the images)"):
         to_keras(path)
+
+
+def test_a_file_for_a_fixed_number_of_images_takes_any(tmp_path):
+    write(path := str(tmp_path / "one.onnx"), case("Reshape", "x", ints(2, 48, 3)), count=2)
+    images = np.random.RandomState(1).normal(size=(4, *SHAPE)).astype(np.float32)
+    session = onnxruntime.InferenceSession(path)
+    expected = np.concatenate([session.run(None, {"x": part})[0] for part in np.split(images, 2)])
+    np.testing.assert_allclose(to_keras(path).model(images.transpose(0, 2, 3, 1)), expected, rtol=1e-6)
