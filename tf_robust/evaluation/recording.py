@@ -118,8 +118,10 @@ def records(
                 if path and locks:
                     _append(path, locks, record)
             computed += 1
-            remaining = (time.monotonic() - began) / computed * (len(sets) - len(complete)) / 60
-            left = f", {remaining:.0f} min left" if remaining > 0.5 else ""
+            pending = [other for other in sets if other.name not in complete]
+            remaining = (time.monotonic() - began) / computed * len(pending) / 60
+            known = not any(other.rank for other in pending)  # attacks announce their own time
+            left = f", {remaining:.0f} min left" if remaining > 0.5 and known else ""
             among = f", among {len(one.class_mask):,} classes" if one.class_mask else ""
             log(f"  {_summary(record)}{among}  {len(complete)}/{len(sets)}{left}")
             for message in record.get("warnings", ()):
