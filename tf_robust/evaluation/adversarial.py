@@ -171,7 +171,7 @@ def score_members(predict: Predict, evaluation_set: EvaluationSet, attack: attac
     correct = np.concatenate(clean)
     counts = {"clean": int(correct.sum())}
     for member, member_attack in attack.members(classes).items():
-        longest = counts[[*counts][-1]] * _forward_passes(member_attack, classes) * seconds
+        longest = correct.sum() * _forward_passes(member_attack, classes) * seconds
         if longest >= _LONG:
             advice = f" Try: --attack_subset to attack fewer than {len(correct)} images" if longest >= 30 * _LONG else ""
             evaluation_set.log(

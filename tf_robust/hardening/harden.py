@@ -121,8 +121,7 @@ def harden(
         )
         frontier, interrupted = _run(search, model, candidates.mixture_views(config.weights))
         tried = [point for trial in search.trials for point in trial.points]
-        names = np.asarray(parts.train.class_names, dtype=str)
-        slices = {"class": names[images.clean.labels]} | ({} if images.groups is None else {"group": images.groups})  # type: ignore[union-attr]
+        slices = {"class": images.clean.labels} | ({} if images.groups is None else {"group": images.groups})  # type: ignore[union-attr]
         class_loss = config.max_class_loss
         choice = choose(start, frontier.points, config.max_clean_loss, tried, slices=[*slices.values()], max_class_loss=class_loss)
         held_out, name = fraction_held_out(given, classifier, validation, test), "" if given.images is not None else given.config.data
@@ -135,7 +134,9 @@ def harden(
         if choice and choice.helps and choice.point.is_control:
             notes.insert(0, control_wins(start, choice.point, compared, config.max_clean_loss))
         if choice and choice.helps and choice.point.members:
-            notes += [slice_note(worst_slice(start, choice.point, values), kind, len(np.unique(values))) for kind, values in slices.items()]
+            worst = {kind: worst_slice(start, choice.point, values) for kind, values in slices.items()}
+            worst["class"] = worst["class"]._replace(value=parts.train.class_names[worst["class"].value])  # two may have one name
+            notes += [slice_note(change, kind, len(np.unique(slices[kind]))) for kind, change in worst.items()]
         if choice and choice.helps and not candidates.NOISES.isdisjoint(config.weights):
             adapted = choice.point.reestimated or any(member.candidate.trains_on_noise for member in choice.point.members)
             notes += [OWN_KIND] * adapted
