@@ -17,6 +17,7 @@ from tests.command_line import main
 from tests.launchers_agree import evaluations
 from tests.ray_cluster import Cluster, free_port, kill
 from tests.small_runs import COMMON, table  # noqa: F401
+from tf_robust.cli import checks
 from tf_robust.evaluation.recording import read_records
 from tf_robust.integrations import launchers
 from tf_robust.integrations.launchers import Outcome, call
@@ -138,6 +139,14 @@ def test_options_without_a_value_are_refused(text, tmp_path):
         launchers.launcher_of("ray", [text], str(tmp_path))
 
 
+def test_a_plugin_adds_a_launcher(monkeypatch, tmp_path):
+    monkeypatch.setitem(launchers.LAUNCHERS, "mine", lambda options, workdir: (options, workdir))
+    assert launchers.launcher_of("mine", ["queue=fast", "cores=2"], str(tmp_path)) == ({"queue": "fast", "cores": 2}, str(tmp_path))
+    checks.check_choices("train", {"launcher": "mine", "evaluations": ("clean",)})
+    with pytest.raises(ValueError, match="--launcher.*mime.*mine"):
+        checks.check_choices("train", {"launcher": "mime", "evaluations": ("clean",)})
+
+
 def test_missing_clusters_and_unknown_options_are_named(tmp_path, monkeypatch):
     pytest.importorskip("submitit")  # of the extra [slurm]
     monkeypatch.setenv("PATH", "")
@@ -156,7 +165,7 @@ def test_missing_clusters_and_unknown_options_are_named(tmp_path, monkeypatch):
         ),
         (["evaluate", "zoo:digits/lenet_augmix", "--launcher=ray", "--formats=keras"], "Expected --launcher=local with --formats"),
         (["train", "--launcher=ray", "--evaluations=none"], "Expected evaluations with --launcher=ray"),
-        (["suite", "flags/fcl/small", "--launcher_options=num_cpus=2"], "--launcher_options are those of --launcher=ray"),
+        (["suite", "flags/fcl/small", "--launcher_options=num_cpus=2"], "Expected --launcher=ray or slurm with --launcher_options"),
         (["sweep", "fcl_k=1..9", "--method=fcl", "--sweep_engine=optuna", "--launcher=slurm"], "--launcher=local with --sweep_engine"),
     ],
 )

@@ -13,6 +13,7 @@ from tf_robust.configs import DataConfig, EvalConfig, TrainConfig
 from tf_robust.configs.evaluation import ATTACKS
 from tf_robust.data.kinds import DATA_KINDS, data_names, kind_of, knows_all_data, path_of, shift_data
 from tf_robust.hardening.config import SHIFT
+from tf_robust.integrations.launchers import LAUNCHERS
 from tf_robust.saved_models import formats
 from tf_robust.utils import quiet
 from tf_robust.utils.errors import unknown
@@ -110,8 +111,10 @@ def check_choices(name: str, options: Options) -> None:
             from tf_robust.evaluation.adversarial import check_attack
         check_attack(attack)
     if launcher == "local" and options.get("launcher_options"):
-        raise ValueError("--launcher_options are those of --launcher=ray or --launcher=slurm. Received: --launcher=local")
+        raise ValueError("Expected --launcher=ray or slurm with --launcher_options. Received: --launcher=local")
     if launcher != "local":
+        if launcher not in LAUNCHERS:
+            raise unknown("value of --launcher", launcher, ("local", *LAUNCHERS))
         if chosen:
             raise ValueError(f"Expected --launcher=local with --formats, whose latencies are of this machine. Received: {launcher}")
         if "none" in options["evaluations"]:

@@ -28,7 +28,6 @@ if typing.TYPE_CHECKING:
 
 os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # or submitit, when it is imported, adds handlers to the root of logging
 
-LAUNCHERS = ("local", "ray", "slurm")
 LOG = "task.log"
 REPEATS = 5  # of a task whose process or machine died
 _ANSWER_SECONDS = 10.0  # until a cluster of Ray answers
@@ -66,7 +65,7 @@ class Launcher(typing.Protocol):
 def launcher_of(name: str, options: Sequence[str], workdir: str) -> Launcher | None:
     """Returns a launcher of `LAUNCHERS`; None for `local`.
 
-    `options`: NAME=VALUE, arguments of `ray.remote` or of submitit's `update_parameters`; `workdir`: where Slurm's scripts are written.
+    `options`: NAME=VALUE, as the launcher takes them; `workdir`: where Slurm's scripts are written.
     Raises ValueError for an option without a value, or that the engine does not take, and ConnectionError if there is no cluster.
     """
     if name == "local":
@@ -80,7 +79,7 @@ def launcher_of(name: str, options: Sequence[str], workdir: str) -> Launcher | N
         for kind in (float, int):
             with contextlib.suppress(ValueError):
                 values[key] = kind(value)
-    return RayLauncher(values) if name == "ray" else SlurmLauncher(values, workdir)
+    return LAUNCHERS[name](values, workdir)
 
 
 def call(function: Callable[[], dict | None], log: str, folder: str, modules: Sequence[str]) -> Outcome:
@@ -127,7 +126,7 @@ class RayLauncher:
     `options`: arguments of `ray.remote`, such as num_cpus and num_gpus.
     """
 
-    def __init__(self, options: Mapping[str, typing.Any]):
+    def __init__(self, options: Mapping[str, typing.Any], workdir: str):
         import ray
 
         address = os.environ.get("RAY_ADDRESS", "")
@@ -266,3 +265,7 @@ class SlurmLauncher:
     def cancel(self, handles: Sequence[_Task]) -> None:
         for task in handles:
             task.job.cancel()
+
+
+# (options, workdir) -> Launcher; plugins may add to it
+LAUNCHERS: dict[str, Callable[[Mapping[str, typing.Any], str], Launcher]] = {"ray": RayLauncher, "slurm": SlurmLauncher}
