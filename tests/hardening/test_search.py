@@ -290,7 +290,7 @@ def test_a_candidate_goes_on_in_later_rungs_so_that_all_of_a_rung_are_trained_fo
     ("allowed", "expected"),
     (
         (0.01, "50 steps, clean 0.797 (-0.003), target 0.540 (+0.040)"),
-        (0.001, "target 0.520 (+0.020; about +0.025 at the allowed clean loss)"),
+        (0.001, "target 0.520 (+0.020; about +0.025 at the maximum clean loss)"),
     ),
 )
 def test_the_progress_line_tells_what_the_allowed_loss_leaves(tmp_path, allowed, expected):

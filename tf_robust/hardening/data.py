@@ -87,7 +87,7 @@ def parts_of(
     shift = None
     if config.shift:
         parts["train"], shift = _with_shift(parts["train"], given, shift_data(config.shift), config.adapt)
-    return Parts(**parts, note=_SEEN if no_splits else "", split=no_splits and len(own) < 2, shift=shift)
+    return Parts(**parts, note=_SEEN if no_splits and test is None else "", split=no_splits and len(own) < 2, shift=shift)
 
 
 def validation_set(

@@ -104,11 +104,11 @@ class Search:
         return [*best[0], *best[1], *[trial for trial in self.trials if trial.candidate.control][-1:]]
 
     def attainable(self, points: Sequence[Point]) -> tuple[float, float]:
-        """Returns the best (target, coefficient) within the allowed clean loss; see `trials.attainable`."""
+        """Returns the best (target, coefficient) within the maximum clean loss; see `trials.attainable`."""
         return attainable(self.start, points, self.max_clean_loss)
 
     def score(self, points: Sequence[Point]) -> float:
-        """Returns the target that interpolations of one fine-tuned model attain within the allowed clean loss."""
+        """Returns the target that interpolations of one fine-tuned model attain within the maximum clean loss."""
         return self.attainable(points)[0]
 
     def _first_rung(self):
@@ -257,7 +257,7 @@ class Search:
         best, score, start = best_point(self.start, trial.points, self.max_clean_loss), self.score(trial.points), self.start
         leads = score > max([start.target, *(self.score(one.points) for one in self.trials)])
         weights = f", interpolation coefficient {best.coefficient:g}" if best.coefficient < 1 else ""
-        allowed = f"; about {score - start.target:+.3f} at the allowed clean loss" if abs(score - best.target) > 5e-4 else ""
+        allowed = f"; about {score - start.target:+.3f} at the maximum clean loss" if abs(score - best.target) > 5e-4 else ""
         return (
             f"{trial.steps} steps{weights}, clean {best.clean:.3f} ({best.clean - start.clean:+.3f}), "
             f"target {best.target:.3f} ({best.target - start.target:+.3f}{allowed}){'; the best so far' * leads}"

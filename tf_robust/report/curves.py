@@ -24,7 +24,13 @@ Distances = Mapping[str, Mapping[str, ArrayLike]]  # {model: {"ATTACK_NORM": [N]
 
 
 def reliability_diagram(models: Outcomes, bin_size: int = 100, name: str = "reliability") -> Chart:
-    """Draws accuracy over confidence, one panel per model, one dot per bin; 95 % of the bins of a calibrated model are in the gray band."""
+    """Draws accuracy over confidence, one panel per model, one dot per bin; 95 % of the bins of a calibrated model are in the gray band.
+
+    Examples:
+        >>> chart = tfr.report.reliability_diagram({"plain": ([0.9, 0.9, 0.6, 0.6], [1, 1, 1, 0])}, bin_size=2)
+        >>> chart.name, chart.description[:48]
+        ('reliability', 'Accuracy by confidence: bins of 2 clean images, ')
+    """
     values: list[dict] = []
     titles = []
     for model, (confidences, correct) in models.items():
@@ -55,7 +61,14 @@ def reliability_diagram(models: Outcomes, bin_size: int = 100, name: str = "reli
 
 
 def response_rate_curves(models: Outcomes) -> Chart:
-    """Draws accuracy over the fraction of examples answered, the most confident first; one line per model, with its AURRA."""
+    """Draws accuracy over the fraction of examples answered, the most confident first; one line per model, with its AURRA.
+
+    Examples:
+        >>> outcomes = {"plain": ([0.9, 0.8, 0.6, 0.4], [1, 1, 0, 1]), "robust": ([0.9, 0.9, 0.7, 0.2], [1, 1, 1, 0])}
+        >>> chart = tfr.report.response_rate_curves(outcomes)
+        >>> chart.name, [round(tfr.metrics.aurra(*one), 2) for one in outcomes.values()]
+        ('response_rate', [0.85, 0.94])
+    """
     values: list[dict] = []
     for name, outcomes in models.items():
         rates, accuracies = metrics.response_rate_curve(*outcomes)
@@ -118,7 +131,14 @@ def _by_images(values: Sequence[dict], x: alt.X, y: alt.Y, models: Bins, diagona
 
 
 def attack_curves(models: Distances, groups: Mapping[str, Sequence[str]] | None = None) -> Chart:
-    """Draws the fraction of misclassified images over the size of the perturbation, one panel per attack and one line per model."""
+    """Draws the fraction of misclassified images over the size of the perturbation, one panel per attack and one line per model.
+
+    Examples:
+        >>> distances = {"plain": {"pgd_l2": [0.1, 0.2, 0.4]}, "robust": {"pgd_l2": [0.3, 0.5, 0.9]}}
+        >>> chart = tfr.report.attack_curves(distances)
+        >>> chart.name, chart.concat[0].title
+        ('attacks', 'pgd_l2')
+    """
     attacks = list(dict.fromkeys(attack for distances in models.values() for attack in distances))
     groups = {f"{title}, ": names for title, names in (groups or {}).items() if set(names) & set(models)} or {"": list(models)}
     charts = [_attack_panel(f"{title}{attack}", attack, models, names) for title, names in groups.items() for attack in attacks]
@@ -132,11 +152,13 @@ def _attack_panel(title: str, attack: str, models: Distances, names: Sequence[st
     for name in names:
         if attack in models.get(name, {}):
             distances = np.sort(np.asarray(models[name][attack], np.float64))
-            finite, median = distances[np.isfinite(distances)], float(np.median(distances))
-            steps = [(0.0, float(np.mean(distances <= 0)))]
+            wrong, median = int(np.sum(distances <= 0)), float(np.median(distances))  # misclassified without an attack
+            finite = distances[wrong:][np.isfinite(distances[wrong:])]
+            steps = [(0.0, wrong / len(distances))]
             if len(finite):
                 largest = max(largest, float(np.quantile(finite, 0.98)))
-                steps += [(float(finite[i]), (int(i) + 1) / len(distances)) for i in _thin(0, len(finite), min(_POINTS, len(finite)))]
+                chosen = _thin(0, len(finite), min(_POINTS, len(finite)))
+                steps += [(float(finite[i]), (wrong + int(i) + 1) / len(distances)) for i in chosen]
             shown = median if np.isfinite(median) else None
             values += [{"row": name, "size": size, "misclassified": fraction, "median": shown} for size, fraction in steps]
     chart = alt.Chart(data(values), title=title, width=300, height=200).encode(
@@ -149,7 +171,14 @@ def _attack_panel(title: str, attack: str, models: Distances, names: Sequence[st
 
 
 def certified_curves(models: Mapping[str, ArrayLike], attacked: Mapping[str, Mapping[float, float]]) -> Chart:
-    """Draws the fraction of images that are correct and certified over the radius, and dots for accuracies under attack."""
+    """Draws the fraction of images that are correct and certified over the radius, and dots for accuracies under attack.
+
+    Examples:
+        >>> radii = tfr.metrics.certified_radii([1000, 900, 500], samples=1000, sigma=0.25, alpha=0.001)
+        >>> chart = tfr.report.certified_curves({"smoothed": radii}, {"smoothed": {0.25: 0.6}})  # accuracy under PGD at a radius
+        >>> chart.name
+        'certified'
+    """
     values: list[dict] = []
     for row, given in models.items():
         radii = np.asarray(given, np.float64)

@@ -11,13 +11,13 @@ from typing import TextIO
 import tensorflow as tf
 
 _WIDTH = 100  # characters
-_INTERVALS = {True: 0.1, False: 30}  # seconds between lines, on a terminal or not
+_INTERVALS = {True: 0.1, False: 10}  # seconds between lines, on a terminal or not
 
 
 class Progress:
     """Prints how much is done, at which rate, and how long the rest will take.
 
-    On a terminal one line is rewritten; elsewhere a line is printed every 30 seconds, for the first step and for the last.
+    On a terminal one line is rewritten; elsewhere a line is printed every 10 seconds, for the first step and for the last.
 
     Args:
         total: number of steps; None: unknown.
