@@ -381,3 +381,14 @@ def test_an_attack_of_images_that_are_misclassified_anyway_is_noted(capsys):
         printed = capsys.readouterr().out
         assert ("16 of 16 images are misclassified before the attack" in printed) == noted
         assert (np.asarray(attacked) == images).all() == noted
+
+
+def test_export_writes_files_with_the_scores_of_a_model_in_memory(tmp_path):
+    images, labels = api.images(30, data="digits")
+    model = keras.Sequential([keras.Input([28, 28, 1]), keras.layers.Flatten(), keras.layers.Dense(10)])
+    with pytest.raises(ValueError, match="'kears'.*'keras'"):
+        api.export(model, str(tmp_path), "kears", (images, labels))
+    with pytest.raises(ValueError, match="TensorFlow operations.*calls Python code"):
+        api.export(lambda images: np.asarray(images).reshape(len(images), -1)[:, :10], str(tmp_path), "savedmodel", (images, labels))
+    (path,) = api.export(model, str(tmp_path), ["keras"], (images, labels), check_inputs=False).values()
+    np.testing.assert_allclose(keras.saving.load_model(path)(images), model(images), rtol=1e-6)

@@ -13,7 +13,7 @@ ORDER = (
     "api",
     "runs",
     "hardening",
-    "export",
+    "exporter",
     "report",
     "integrations",
     "testing",

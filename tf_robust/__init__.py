@@ -30,9 +30,9 @@ if typing.TYPE_CHECKING:
         report,
         saved_models,
     )
-    from tf_robust.api import Comparison, Hardened, Result, attack, charts, compare, evaluate, frame, harden, images, load, train
+    from tf_robust.api import Comparison, Hardened, Result, attack, charts, compare, evaluate, export, frame, harden, images, load, train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Comparison",
@@ -48,6 +48,7 @@ __all__ = [
     "data",
     "evaluate",
     "evaluation",
+    "export",
     "frame",
     "harden",
     "images",
@@ -61,7 +62,7 @@ __all__ = [
     "saved_models",
     "train",
 ]
-_OF_API = ("Comparison", "Hardened", "Result", "attack", "charts", "compare", "evaluate", "frame", "harden", "images", "load", "train")
+_OF_API = "Comparison Hardened Result attack charts compare evaluate export frame harden images load train".split()
 
 
 def _choose_backend() -> None:

@@ -12,7 +12,7 @@ import dataclasses
 import os
 import tempfile
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import keras
 import numpy as np
@@ -20,7 +20,7 @@ import pandas
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
-from tf_robust import attacks, data, evaluation, report
+from tf_robust import attacks, data, evaluation, exporter, report
 from tf_robust.configs import DataConfig
 from tf_robust.conversion import converted
 from tf_robust.data.kinds import data_of
@@ -38,7 +38,8 @@ from tf_robust.runs.config import run_config
 from tf_robust.runs.results import Comparison, Result, compare
 from tf_robust.runs.run import Run
 from tf_robust.runs.workdir import row_name
-from tf_robust.saved_models import formats, input_check, loading, zoo
+from tf_robust.saved_models import formats as saved_formats
+from tf_robust.saved_models import input_check, loading, zoo
 from tf_robust.saved_models.formats.keras_files import compile_like
 from tf_robust.saved_models.interface import read_card
 from tf_robust.saved_models.loading import ModelInterface
@@ -56,6 +57,7 @@ __all__ = [
     "charts",
     "compare",
     "evaluate",
+    "export",
     "frame",
     "harden",
     "images",
@@ -80,6 +82,12 @@ def train(folder: str, *, seed: int = 0, **arguments) -> Result:
 
     Raises:
         ValueError: an argument that does not exist, or an invalid value; the workdir has a run with other arguments.
+
+    Examples:
+        >>> settings = {"data": "digits", "method": "gaussian", "epochs": 3}
+        >>> result = tfr.train("runs/noisy", evaluations="clean,noise", **settings)  # doctest: +SKIP
+        >>> round(result.values["clean"], 2), round(result.values["un"], 2)  # doctest: +SKIP
+        (0.91, 0.87)
     """
     if is_url(folder):
         raise ValueError(f"Expected a local folder. Received: {folder}. Try: tf-robust train --workdir={folder}")
@@ -116,6 +124,15 @@ def evaluate(model: Model, data: Data | None = None, *, validation_data: Data | 
 
     Raises:
         ValueError: an argument that does not exist, or an invalid value; the model does not suit the images.
+
+    Examples:
+        >>> result = tfr.evaluate("zoo:digits/lenet_augmix", evaluations="clean,calibration", subset=100)
+        >>> round(result.values["clean"], 2), round(result.values["calibration/rms"], 2)
+        (0.97, 0.02)
+        >>> images, labels = tfr.images(100, data="digits")  # arrays in place of a name
+        >>> network = tfr.load("zoo:digits/lenet_cross_entropy")
+        >>> round(tfr.evaluate(network, data=(images, labels), evaluations="clean").values["clean"], 2)
+        0.98
     """
     given, arguments = _data_of_card(model) if data is None else data, dict(arguments)
     in_memory = {name: arguments[name] for name in ("shifts", "ood") if isinstance(arguments.get(name), Mapping)}
@@ -163,7 +180,7 @@ def harden(
     seed: int = 0,
     **arguments,
 ) -> Hardened:
-    """Makes a model more robust by a search among short fine-tunings, and proves it on test images never used before.
+    """Makes a model more robust by a search among short fine-tunings, and evaluates it on test images that the search never used.
 
     Args:
         model: a Keras model, its file, or `zoo:NAME`; an ONNX, TorchScript or `.pt2` file or a `torch.nn.Module`, which is converted. A
@@ -174,8 +191,7 @@ def harden(
         test_data: images of the final evaluation, as `data` in memory; None: a part of data.
         seed: of the trainings of the search.
         **arguments: fields of `HardenConfig`, `DataConfig`, `EvalConfig` (of the final evaluation) and `ModelInterface`:
-        target="corruptions",
-            max_clean_loss=0.01, budget="30m", ...
+            target="corruptions", max_clean_loss=0.01, budget="30m", ...
 
     Returns:
         `Hardened`: `.model`, `.notes` on the choice, `.sentences` on what got worse and better, `.values` {metric: (before, after)},
@@ -183,6 +199,16 @@ def harden(
 
     Raises:
         ValueError: an argument that does not exist, or an invalid value; the model cannot be trained or is near chance.
+
+    Examples:
+        >>> settings = {"target": "adversarial", "attack_radius": 0.1, "attack": "pgd", "attack_radii": "linf_0.1"}
+        >>> hardened = tfr.harden("zoo:digits/lenet_cross_entropy", budget="400steps", evaluations="clean", **settings)  # doctest: +SKIP
+        >>> [round(value, 2) for value in hardened.values["clean"]]  # doctest: +SKIP
+        [0.97, 0.98]
+        >>> [round(value, 2) for value in hardened.values["robust/pgd/linf_0.1"]]  # doctest: +SKIP
+        [0.52, 0.82]
+        >>> hardened.save("robust.keras")  # doctest: +SKIP
+        'robust.keras'
     """
     given, arguments = _data_of_card(model) if data is None else data, {"evaluations": HARDENING_EVALUATIONS, **arguments}
     config = HardenConfig(**{name: arguments.pop(name) for name in parameters(HardenConfig) if name in arguments})
@@ -192,7 +218,7 @@ def harden(
     if isinstance(model, keras.Model):
         model = _copy(model)
     elif isinstance(model, loading.Classifier) and isinstance(model.loaded, keras.Model):
-        if os.path.exists(model.path) or model.path.partition(":")[0] in formats.prefixes():
+        if os.path.exists(model.path) or model.path.partition(":")[0] in saved_formats.prefixes():
             model = loading.load_classifier(model.path, model.interface)
         else:
             model = loading.classifier_of(_copy(model.loaded), model.interface)
@@ -206,6 +232,53 @@ def harden(
     return hardening.harden(classifier, evaluation_data, config, folder, validation=validation, test=test, temporary=temporary, log=print)
 
 
+def export(
+    model: Model,
+    folder: str,
+    formats: str | Sequence[str],
+    data: Data | None = None,
+    *,
+    unit_range: bool = False,
+    logits: bool = False,
+    **arguments,
+) -> dict[str, str]:
+    """Writes a model in formats of deployment, each with a card, and compares the outputs of the files with those of the model.
+
+    Args:
+        model: as in `evaluate`; a model of ONNX or PyTorch is converted to Keras first.
+        folder: of the files.
+        formats: names of `saved_models.formats.files()`: savedmodel, keras, tflite, tflite_float16, tflite_int8, onnx.
+        data: as in `evaluate`, to compare the outputs on. Ranges of integers (tflite_int8) are found on the training images, or on these in
+            memory; the files are evaluated on other images.
+        unit_range: the files take images in [0, 1], whatever the model takes.
+        logits: the files return logits, also of a model that returns probabilities.
+        **arguments: fields of `DataConfig` and `ModelInterface`.
+
+    Returns:
+        {format: path of the file}
+
+    Raises:
+        ValueError: an unknown format or argument; the model cannot be converted, or the outputs of a file are wrong.
+
+    Examples:
+        >>> images, labels = tfr.images(100, data="digits")
+        >>> files = tfr.export("zoo:digits/lenet_augmix", "deployed", ["keras"], data=(images, labels))  # doctest: +ELLIPSIS
+        The files take float32 images on the pixel scale 0,1 and return logits.
+        keras           deployed/model.keras  ...
+        >>> files
+        {'keras': 'deployed/model.keras'}
+    """
+    names = formats.split(",") if isinstance(formats, str) else [*formats]
+    for name in names:
+        if name not in saved_formats.files():
+            raise unknown("format", name, saved_formats.files())
+    given = _data_of_card(model) if data is None else data
+    classifier, evaluation_data = _model_and_data(model, given, 0, {"evaluations": "clean", **arguments})
+    saved_formats.check_convertible(classifier.path)
+    writer = exporter.Exporter(classifier, evaluation_data, "evaluation_split" in arguments, unit_range=unit_range, logits=logits)
+    return {name: writer.export(name, folder) for name in names}
+
+
 def images(count: int, **arguments) -> tuple[np.ndarray, np.ndarray]:
     """Returns the first images of a data set, of all classes, and their labels: float32 [N, H, W, C] in [0, 1] and int64 [N].
 
@@ -215,6 +288,11 @@ def images(count: int, **arguments) -> tuple[np.ndarray, np.ndarray]:
 
     Raises:
         ValueError: an argument that does not exist, or an invalid value.
+
+    Examples:
+        >>> images, labels = tfr.images(20, data="digits")
+        >>> images.shape, images.dtype, labels[:5]
+        ((20, 28, 28, 1), dtype('float32'), array([3, 4, 5, 6, 0]))
     """
     if count < 1:
         raise ValueError(f"Expected count >= 1. Received: {count}")
@@ -252,6 +330,13 @@ def attack(
     Raises:
         ValueError: unknown attack or argument; images of another pixel scale than `data_range`; another pixel scale than the declared one
             clearly suits the model better.
+
+    Examples:
+        >>> images, labels = tfr.images(20, data="digits")
+        >>> model, settings = "zoo:digits/lenet_augmix", {"norm": "linf", "radius": 0.1}
+        >>> attacked, success = tfr.attack(model, images, labels, "fgsm", return_success=True, **settings)
+        >>> round(float(np.abs(attacked - images).max()), 3), int(np.sum(success))
+        (0.1, 4)
     """
     known, of_model = attacks.options(name), parameters(ModelInterface).keys()
     for one in settings.keys() - known - of_model:
@@ -303,6 +388,11 @@ def charts(*results: Result, baseline: str | None = None) -> list[report.Chart]:
     Args:
         *results: runs to compare.
         baseline: row to compare with.
+
+    Examples:
+        >>> result = tfr.evaluate("zoo:digits/lenet_augmix", evaluations="clean", subset=100)
+        >>> [chart.name for chart in tfr.charts(result)]
+        ['comparison']
     """
     evaluations = [result.evaluation for result in results]
     return report_charts.of_table(report.aggregate(evaluations, baseline=baseline))
@@ -313,6 +403,13 @@ def frame(*results: Result) -> pandas.DataFrame:
 
     Args:
         *results: runs to compare.
+
+    Examples:
+        >>> result = tfr.evaluate("zoo:digits/lenet_augmix", evaluations="clean", subset=100)
+        >>> tfr.frame(result)[["row", "metric", "value", "count"]]
+                    row           metric  value  count
+        0  lenet_augmix            clean   0.97    100
+        1  lenet_augmix  clean/per_class   0.97    100
     """
     return report.to_frame([result.evaluation for result in results])
 
@@ -335,15 +432,22 @@ def load(
 
     Raises:
         ValueError: the name is unknown, or the model cannot be loaded or converted; the message names the node.
+
+    Examples:
+        >>> network = tfr.load("zoo:digits/lenet_augmix")
+        >>> images, labels = tfr.images(20, data="digits")
+        >>> predictions = np.argmax(network(images)["logits"], axis=1)
+        >>> float(np.mean(predictions == labels))
+        1.0
     """
     is_path = isinstance(model, (str, os.PathLike))
     if is_path and os.fspath(model).removeprefix("zoo:") in zoo.names():
         return zoo.load(os.fspath(model).removeprefix("zoo:"))
-    if is_path and formats.format_of(model) is None and not formats.is_function(model):
+    if is_path and saved_formats.format_of(model) is None and not saved_formats.is_function(model):
         return zoo.load(os.fspath(model))
     if not trainable:
         return _classifier(model, ModelInterface())
-    read_by = formats.format_of(model) if is_path else None
+    read_by = saved_formats.format_of(model) if is_path else None
     if not is_path or read_by and read_by.converted:
         return converted.convert(model, image_size).model
     loaded = _classifier(model, ModelInterface()).loaded

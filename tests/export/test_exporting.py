@@ -14,10 +14,9 @@ from PIL import Image
 
 from tests.command_line import main
 from tests.small_runs import eagerly, read, without_charts  # noqa: F401
-from tf_robust import data, evaluation
+from tf_robust import data, evaluation, exporter
 from tf_robust.cli import commands
 from tf_robust.cli.command_line import read_command
-from tf_robust.export import exporter
 from tf_robust.saved_models import latency
 from tf_robust.saved_models.formats import FORMATS, files
 from tf_robust.saved_models.loading import load_classifier

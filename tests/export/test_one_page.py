@@ -10,7 +10,7 @@ from tests.command_line import main
 from tests.small_runs import read, without_charts  # noqa: F401
 from tf_robust import attacks, data
 from tf_robust.evaluation import EvalConfig
-from tf_robust.export.exporter import without_gradients
+from tf_robust.exporter import without_gradients
 from tf_robust.saved_models import latency
 
 pytest.importorskip("ai_edge_litert")

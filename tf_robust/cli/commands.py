@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import tensorflow as tf
 from absl import logging
 
-from tf_robust import corrupted_datasets, evaluation, report
+from tf_robust import corrupted_datasets, evaluation, exporter, report
 from tf_robust.cli import BEGIN, checks
 from tf_robust.cli.build import build_model, build_runs, read_rows, row_of
 from tf_robust.cli.command_line import COMMANDS as TABLE
@@ -22,7 +22,6 @@ from tf_robust.cli.flags import FLAGS_HOME, Options, arguments_of, expanded, las
 from tf_robust.configs import PATH_FLAGS, DataConfig
 from tf_robust.data import pipeline
 from tf_robust.evaluation.evaluation_data import EvaluationData, with_default_split
-from tf_robust.export import exporter
 from tf_robust.hardening import harden as hardening
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.result import HARDENED

@@ -161,12 +161,14 @@ class Deployable(tf.Module):
         spec = classifier.input_spec(shape)
         self.spec = tf.TensorSpec(spec.shape, tf.float32 if unit_range or spec.dtype in _HALF else spec.dtype, "images")
         self.serve = tf.function(lambda images: {self.output: self._scores(self.float32, images)[1]}, input_signature=[self.spec])
-        function = self.serve.get_concrete_function()
+        other = f"Expected a model of TensorFlow operations. Received: {classifier.path}, which calls Python code"
+        try:
+            function = self.serve.get_concrete_function()
+        except (TypeError, NotImplementedError) as error:  # of NumPy and others, given a symbolic tensor
+            raise ValueError(f"{other} ({type(error).__name__})") from error
         self.held = list(function.variables)  # found and frozen by the converters
         if any(node.op in ("PyFunc", "PyFuncStateless", "EagerPyFunc") for node in nodes_of(function.graph)):
-            raise ValueError(
-                f"Expected a model of TensorFlow operations. Received: {classifier.path}, which calls Python code (tf.py_function)"
-            )
+            raise ValueError(f"{other} (tf.py_function)")
 
     def input_of(self, images: tf.Tensor) -> tf.Tensor:
         """Returns images [N, H, W, C] in [0, 1] as the function takes them."""

@@ -48,7 +48,7 @@ def write_formats(
     Returns:
         ({format: path}, {format: why it could not be written}).
     """
-    exporter = Exporter(model, unit_range, logits)
+    exporter = _exporter_of(model, unit_range, logits)
     written: dict[str, str] = {}
     failures: dict[str, Exception] = {}
     for name in dict.fromkeys(formats):
@@ -99,12 +99,22 @@ def convert(model: EvaluatedModel, output: str, *, with_data: bool, image_size: 
     return record
 
 
-class Exporter:
-    """Exports one model, and compares the outputs of the files with its own on images of its data."""
+def _exporter_of(model: EvaluatedModel, unit_range: bool = False, logits: bool = False) -> "Exporter":
+    """Returns the exporter of a model, which is loaded if it can be converted."""
+    check_convertible(model.path)
+    return Exporter(model.load(), model.data, model.split_chosen, unit_range=unit_range, logits=logits)
 
-    def __init__(self, evaluated: EvaluatedModel, unit_range: bool = False, logits: bool = False):
-        check_convertible(evaluated.path)
-        loaded, self.given, self.source = model_evaluation.match_model_and_data(evaluated.load(), evaluated.data, evaluated.split_chosen)
+
+class Exporter:
+    """Exports one model, and compares the outputs of the files with its own on images of its data.
+
+    `split_chosen`: whether the user chose the split of the data; arguments as in `write_formats`.
+    """
+
+    def __init__(
+        self, classifier: loading.Classifier, given: EvaluationData, split_chosen: bool, *, unit_range: bool = False, logits: bool = False
+    ):
+        loaded, self.given, self.source = model_evaluation.match_model_and_data(classifier, given, split_chosen)
         loaded = loading.as_keras(loaded, evaluation.first_images(self.source, loading.COMPARED)[0])
         classifier = self.classifier = loading.without_softmax(loaded) if logits else loaded
         model = self.model = export.Deployable(classifier, tuple(self.source.image_shape), unit_range=unit_range, logits=logits)
@@ -128,8 +138,10 @@ class Exporter:
 
     @functools.cached_property
     def calibration(self) -> np.ndarray:
-        """Training images [N, H, W, C] in [0, 1] for the ranges of integers; raises ValueError if the data have none."""
+        """Training images, or those in memory, [N, H, W, C] in [0, 1], for the ranges of integers; ValueError if the data have none."""
         name = self.given.config.data
+        if self.given.images is not None:
+            return evaluation.stratified_images(self.source, CALIBRATION)[0]
         if not data.has_training(name):
             quantized = ", ".join(one for one, entry in FORMATS.items() if entry.quantized)
             raise ValueError(
@@ -187,7 +199,8 @@ class Exporter:
         calibration = None
         if FORMATS[name].quantized:
             fingerprint = digest(np.round(255 * self.calibration).astype(np.uint8))
-            calibration = {"images": len(self.calibration), "data": self.given.config.data, "split": "train", "fingerprint": fingerprint}
+            split = "train" if self.given.images is None else None
+            calibration = {"images": len(self.calibration), "data": self.given.config.data, "split": split, "fingerprint": fingerprint}
         dependence = self.classifier.batch_dependence
         return {
             "classes": list(self.source.class_names),
@@ -264,7 +277,7 @@ def evaluate_formats(
     configs = {name: (given.eval_config, "") if FORMATS[name].gradients else without_gradients(given.eval_config) for name in formats}
     for name, (config, _) in configs.items():
         check(name, config)
-    exporter = Exporter(model)
+    exporter = _exporter_of(model)
     if any(FORMATS[name].quantized for name in formats):
         _ = exporter.calibration  # raises before anything is written
     paths = {name: exporter.export(name, os.path.join(folder, "exported"), reuse=True) for name in configs}

@@ -1,1 +1,0 @@
-"""Writes models in formats of deployment, and evaluates the files."""
