@@ -14,7 +14,15 @@ from tf_robust.ops import image_ops, philox
 
 
 class WithoutGradient(ValueError):
-    """The outputs of a model are not differentiable with respect to the input images."""
+    """The outputs of a model are not differentiable with respect to the input images.
+
+    Examples:
+        >>> def model(images):
+        ...     return tf.one_hot(tf.cast(images[:, 0, 0, 0] > 0.5, tf.int32), 2)
+        >>> tfr.attribution.contextual_utility(model, np.zeros((1, 2, 2, 1)), [0])
+        Traceback (most recent call last):
+        tf_robust.attribution.WithoutGradient: Expected a model that is differentiable with respect to its images. ...
+    """
 
 
 def contextual_utility(model: Model, images: npt.ArrayLike, labels: npt.ArrayLike) -> tf.Tensor:
@@ -31,6 +39,13 @@ def contextual_utility(model: Model, images: npt.ArrayLike, labels: npt.ArrayLik
     Raises:
         ValueError: no images, or images that are not finite or not in [0, 1].
         WithoutGradient: the model is not differentiable.
+
+    Examples:
+        >>> def model(images):  # the logits depend on the first pixel alone
+        ...     return images[:, 0, 0] * [1.0, -1.0]
+        >>> tfr.attribution.contextual_utility(model, np.zeros((1, 2, 2, 1)), [0])[0, :, :, 0].numpy()
+        array([[1., 0.],
+               [0., 0.]], dtype=float32)
     """
     images = _checked(images)
     with tf.GradientTape() as tape:
@@ -56,6 +71,13 @@ def contextual_sensitivity(encoder: Model, images: npt.ArrayLike, *, memory_limi
     Raises:
         ValueError: no images, or images that are not finite or not in [0, 1].
         WithoutGradient: the encoder is not differentiable.
+
+    Examples:
+        >>> def encoder(images):  # the embedding depends on the first pixel alone
+        ...     return images[:, 0, 0] * [3.0, 4.0]
+        >>> tfr.attribution.contextual_sensitivity(encoder, np.zeros((1, 2, 2, 1)))[0, :, :, 0].numpy()
+        array([[5., 0.],
+               [0., 0.]], dtype=float32)
     """
     images = _checked(images)
     dimensions = output(encoder, images[:1], "embedding").shape[-1]
@@ -96,6 +118,13 @@ def squared_sensitivity_estimate(encoder: Model, images: npt.ArrayLike, *, proje
     Raises:
         ValueError: no images, or images that are not finite or not in [0, 1]; projections < 1.
         WithoutGradient: the encoder is not differentiable.
+
+    Examples:
+        >>> def encoder(images):  # one pixel for each dimension: the estimate is exact
+        ...     return tf.reshape(images, [-1, 4]) * [1.0, 2.0, 3.0, 4.0]
+        >>> tfr.attribution.squared_sensitivity_estimate(encoder, np.zeros((1, 2, 2, 1)), projections=2)[0, :, :, 0].numpy()
+        array([[ 1.,  4.],
+               [ 9., 16.]], dtype=float32)
     """
     if projections < 1:
         raise ValueError(f"Expected projections >= 1. Received: {projections}")
@@ -158,6 +187,10 @@ def mean_by_class(values: npt.ArrayLike, labels: npt.ArrayLike, modulo: int = 10
 
     Returns:
         np.ndarray [modulo, ...]; zeros for a class without examples.
+
+    Examples:
+        >>> tfr.attribution.mean_by_class([1.0, 3.0, 10.0], labels=[0, 2, 1], modulo=2)
+        array([ 2., 10.])
     """
     values, groups = np.asarray(values), np.asarray(labels) % modulo
     return np.stack([values[groups == g].mean(axis=0) if (groups == g).any() else np.zeros(values.shape[1:]) for g in range(modulo)])

@@ -22,6 +22,13 @@ def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, label_smoothing: float =
 
     Raises:
         ValueError: other labels.
+
+    Examples:
+        >>> logits = tf.constant([[0.0, 0.0, 0.0], [0.0, 0.0, 9.0]])
+        >>> tfr.losses.cross_entropy([0, 0], logits).numpy().round(4)  # log(3), and 9 + log(1 + 2 exp(-9))
+        array([1.0986, 9.0002], dtype=float32)
+        >>> tfr.losses.cross_entropy(tf.constant([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]), logits).numpy().round(4)
+        array([1.0986, 9.0002], dtype=float32)
     """
     labels, logits = tf.convert_to_tensor(labels), tf.convert_to_tensor(logits)
     if labels.dtype.is_floating and labels.shape.rank == 2:
@@ -62,6 +69,11 @@ def log_odds(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     Args:
         labels: class indices, int [N].
         logits: [N, C].
+
+    Examples:
+        >>> logits = np.log([[0.25, 0.75]])
+        >>> tfr.losses.log_odds([0], logits).numpy().round(4)  # log(0.75 / 0.25) = log(3)
+        array([1.0986])
     """
     logits = tf.convert_to_tensor(logits)
     own = tf.one_hot(labels, tf.shape(logits)[1], on_value=True, off_value=False)
@@ -70,7 +82,14 @@ def log_odds(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
 
 
 def class_indices(labels: tf.Tensor) -> tf.Tensor:
-    """Returns the class indices int64 [N] of labels as in `cross_entropy`: of probabilities the most probable class."""
+    """Returns the class indices int64 [N] of labels as in `cross_entropy`: of probabilities the most probable class.
+
+    Examples:
+        >>> tfr.losses.class_indices([[0.2, 0.8], [0.9, 0.1]]).numpy()
+        array([1, 0])
+        >>> tfr.losses.class_indices([1, 0]).numpy()
+        array([1, 0])
+    """
     labels = tf.convert_to_tensor(labels)
     return tf.argmax(labels, axis=1) if labels.shape.rank == 2 else tf.cast(labels, tf.int64)
 
@@ -84,6 +103,13 @@ def kl_divergence(logits: tf.Tensor, other_logits: tf.Tensor) -> tf.Tensor:
 
     Returns:
         [N], in nats, >= 0
+
+    Examples:
+        >>> p, q = np.log([[0.5, 0.5]]), np.log([[0.25, 0.75]])
+        >>> tfr.losses.kl_divergence(p, q).numpy().round(4)  # log(2) / 2 + log(2 / 3) / 2
+        array([0.1438])
+        >>> tfr.losses.kl_divergence(p, p).numpy()
+        array([0.])
     """
     log_p, log_q = tf.nn.log_softmax(logits), tf.nn.log_softmax(other_logits)
     return tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), axis=1)
@@ -101,6 +127,13 @@ def jensen_shannon(distributions: Sequence[tf.Tensor], weights: Sequence[float] 
 
     Raises:
         ValueError: fewer than two distributions, or invalid weights.
+
+    Examples:
+        >>> p, q = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
+        >>> tfr.losses.jensen_shannon([p, q]).numpy().round(4)  # the largest of two distributions: log(2)
+        array([0.6931])
+        >>> tfr.losses.jensen_shannon([p, p]).numpy().round(4)
+        array([0.])
     """
     if len(distributions) < 2:
         raise ValueError(f"Expected at least 2 distributions. Received: {len(distributions)}")
@@ -136,6 +169,13 @@ def feature_contrastive(
 
     Returns:
         [N].
+
+    Examples:
+        >>> equal = tf.ones([4, 8])
+        >>> tfr.losses.feature_contrastive(equal, equal).numpy().round(4)  # one of four candidates: log(4)
+        array([1.3863, 1.3863, 1.3863, 1.3863], dtype=float32)
+        >>> tfr.losses.feature_contrastive(equal, equal, negatives=equal).numpy().round(4)  # one of five
+        array([1.6094, 1.6094, 1.6094, 1.6094], dtype=float32)
     """
     others, positive, own = _similarities(anchors, positives, negatives)
     others = _with_diagonal(others / temperature, others.dtype.min)  # [N, N], no self-pairs
@@ -166,6 +206,13 @@ def feature_contrastive_margin(
 
     Returns:
         [N].
+
+    Examples:
+        >>> orthogonal = tf.eye(3)  # at distance 1, the margin
+        >>> tfr.losses.feature_contrastive_margin(orthogonal, orthogonal).numpy().round(4)
+        array([0., 0., 0.], dtype=float32)
+        >>> tfr.losses.feature_contrastive_margin(orthogonal, orthogonal, negatives=orthogonal).numpy().round(4)
+        array([1., 1., 1.], dtype=float32)
     """
     others, positive, own = _similarities(anchors, positives, negatives)
 
@@ -201,6 +248,11 @@ def nt_xent(view_a: tf.Tensor, view_b: tf.Tensor, temperature: float) -> tf.Tens
 
     Raises:
         ValueError: the temperature is not positive, or the views have different shapes.
+
+    Examples:
+        >>> equal = tf.ones([4, 8])
+        >>> tfr.losses.nt_xent(equal, equal, temperature=0.5).numpy().round(4)  # log(2 * 4 - 1)
+        array([1.9459, 1.9459, 1.9459, 1.9459], dtype=float32)
     """
     if not temperature > 0:
         raise ValueError(f"Expected temperature > 0. Received: {temperature}")
@@ -225,6 +277,13 @@ def similarity(features: tf.Tensor, frozen_features: tf.Tensor, mean_squared: bo
 
     Returns:
         A scalar; its gradient is 0 where it is 0.
+
+    Examples:
+        >>> features = tf.constant([[1.0, 0.0], [0.0, 2.0]])
+        >>> float(tfr.losses.similarity(features[:, ::-1], features))  # other features, the same inner products
+        0.0
+        >>> float(tfr.losses.similarity(2 * features, features, mean_squared=True))  # mean of 3^2, 0, 0, 12^2
+        38.25
     """
     features, frozen_features = tf.convert_to_tensor(features), tf.convert_to_tensor(frozen_features)
     difference = tf.matmul(features, features, transpose_b=True) - tf.matmul(frozen_features, frozen_features, transpose_b=True)

@@ -30,6 +30,10 @@ def options(name: str) -> set[str]:
 
     Raises:
         ValueError: there is no attack of this name.
+
+    Examples:
+        >>> sorted(tfr.attacks.options("fgsm"))
+        ['batch_size', 'loss', 'norm', 'radius', 'restarts', 'seed', 'skip_misclassified']
     """
     if name not in ATTACKS:
         raise unknown("attack", name, ATTACKS)

@@ -36,6 +36,15 @@ class Attack:
         restarts: maximum number of attempts, each with other draws; stops for an image after the first success.
         batch_size: images per batch, which bounds the memory; 0: 256, or of larger images fewer, which have 2^20 pixels together.
         skip_misclassified: return images that the model already misclassifies (or assigns to the target class) unchanged.
+
+    Examples:
+        >>> class Invert(tfr.attacks.Attack):
+        ...     def perturb(self, predict, images, criterion, seed, indices):
+        ...         return 1.0 - images
+        >>> def model(images):  # the class is the brightest of four pixels
+        ...     return tf.reshape(images, [-1, 4])
+        >>> Invert()(model, np.array([[[[0.75], [0.5]], [[0.25], [0.0]]]]), labels=[0]).numpy().ravel()
+        array([0.25, 0.5 , 0.75, 1.  ])
     """
 
     def __init__(self, *, seed: int = 0, restarts: int = 1, batch_size: int = 0, skip_misclassified: bool = True):

@@ -18,7 +18,7 @@ RATIO_CLASSES = 4  # that the targeted difference-of-logits ratio needs
 
 
 class AutoAttack(Attack):
-    """APGD-CE, APGD-T, FAB-T, then Square.
+    """APGD-CE, APGD-T, FAB-T, then Square (Croce and Hein, 2020).
 
     Where the model has too few classes for the targeted difference-of-logits ratio (fewer than 4), the margin takes its place.
 
@@ -31,6 +31,16 @@ class AutoAttack(Attack):
         target_classes: of APGD-T and FAB-T, >= 1; the standard version has 9.
         queries: of the model by Square, per image, after the first one, >= 1; the standard version has 5,000.
         **kwargs: of `Attack`, for every member; the standard version has one restart.
+
+    Examples:
+        >>> attack = tfr.attacks.AutoAttack(norm="linf", radius=0.06, steps=10, queries=50)
+        >>> list(attack.members(classes=4))
+        ['apgd_ce', 'apgd_t', 'fab_t', 'square']
+        >>> def model(images):  # the class is the brightest of four pixels
+        ...     return tf.reshape(images, [-1, 4])
+        >>> attacked = attack(model, np.array([[[[0.5], [0.4]], [[0.1], [0.2]]]]), labels=[0])
+        >>> int(tf.argmax(model(attacked)[0]))
+        1
     """
 
     def __init__(

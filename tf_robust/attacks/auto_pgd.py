@@ -60,6 +60,14 @@ class AutoProjectedGradientDescent(BallAttack):
         steps: >= 1; the model is queried steps + 1 times, since the last point is evaluated too.
         early_stop: stop for an image once it is misclassified (or assigned to the target class). For all other images the
             point of the highest loss is returned.
+
+    Examples:
+        >>> def model(images):  # the class is the brightest of four pixels
+        ...     return tf.reshape(images, [-1, 4])
+        >>> images = np.array([[[[0.5], [0.4]], [[0.1], [0.2]]]])
+        >>> attacked = tfr.attacks.AutoProjectedGradientDescent(radius=0.06, steps=20, loss="margin")(model, images, labels=[0])
+        >>> int(tf.argmax(model(attacked)[0])), bool(tf.reduce_all(abs(attacked - images) < 0.0601))
+        (1, True)
     """
 
     def __init__(self, *, steps: int = 100, early_stop: bool = True, **kwargs):
@@ -126,7 +134,18 @@ class AutoProjectedGradientDescent(BallAttack):
 
 
 class TargetedAutoPGD(TargetClassesAttack, AutoProjectedGradientDescent):
-    """APGD-T: APGD on the targeted difference-of-logits ratio, against each of the strongest other classes (section 4 and eq. 7)."""
+    """APGD-T: APGD on the targeted difference-of-logits ratio, against each of the strongest other classes (section 4 and eq. 7).
+
+    Examples:
+        >>> def model(images):  # the class is the brightest of four pixels
+        ...     return tf.reshape(images, [-1, 4])
+        >>> images = np.array([[[[0.5], [0.4]], [[0.1], [0.2]]]])
+        >>> attack = tfr.attacks.TargetedAutoPGD(radius=0.2, steps=20, target_classes=3)
+        >>> attack.attempts(classes=4, targeted=False), attack.attempts(classes=4, targeted=True)
+        (3, 1)
+        >>> int(tf.argmax(model(attack(model, images, labels=[0], targets=[3]))[0]))
+        3
+    """
 
     def __init__(self, *, loss: str = "difference_of_logits_ratio", **kwargs):
         super().__init__(loss=loss, **kwargs)

@@ -33,6 +33,14 @@ class FastAdaptiveBoundary(TargetClassesAttack):
         steps: >= 1; each takes one gradient and one query.
         early_stop: stop for an image once a misclassified point inside the ball is found; otherwise the nearest one is searched for.
         **kwargs: of `TargetClassesAttack`, without `loss`. Restarts begin at a random point of the ball with half the radius.
+
+    Examples:
+        >>> def model(images):  # the class is the brightest of four pixels
+        ...     return tf.reshape(images, [-1, 4])
+        >>> images = np.array([[[[0.5], [0.4]], [[0.1], [0.2]]]])
+        >>> attacked = tfr.attacks.FastAdaptiveBoundary(radius=0.2, steps=20, early_stop=False)(model, images, labels=[0])
+        >>> int(tf.argmax(model(attacked)[0])), round(float(tf.reduce_max(abs(attacked - images))), 2)  # the nearest point
+        (1, 0.05)
     """
 
     def __init__(self, *, steps: int = 100, early_stop: bool = True, **kwargs):

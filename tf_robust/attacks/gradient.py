@@ -50,6 +50,13 @@ class FastGradient(BallAttack):
     """FGSM: one step to the ball's surface, x + radius * steepest(gradient) (Goodfellow et al., 2015).
 
     With `linf` the steepest direction is the gradient's sign, with `l2` the gradient over its length.
+
+    Examples:
+        >>> def model(images):  # the class is the brightest of four pixels
+        ...     return tf.reshape(images, [-1, 4])
+        >>> images = np.array([[[[0.5], [0.4]], [[0.1], [0.2]]]])
+        >>> tfr.attacks.FastGradient(norm="linf", radius=0.06)(model, images, labels=[0]).numpy().round(2).ravel()
+        array([0.44, 0.46, 0.16, 0.26])
     """
 
     def perturb(self, predict: Predict, images: tf.Tensor, criterion: Criterion, seed: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
@@ -66,6 +73,15 @@ class ProjectedGradientDescent(BallAttack):
         random_start: start from a uniform point of the ball, not from the image.
         early_stop: stop for an image once it is misclassified (or assigned to the target class); otherwise every image
             takes all steps. The last point is returned.
+
+    Examples:
+        >>> def model(images):  # the class is the brightest of four pixels
+        ...     return tf.reshape(images, [-1, 4])
+        >>> images = np.array([[[[0.5], [0.4]], [[0.1], [0.2]]]])
+        >>> attack = tfr.attacks.ProjectedGradientDescent(norm="l2", radius=0.1, steps=20, early_stop=False)
+        >>> attacked = attack(model, images, labels=[0])
+        >>> int(tf.argmax(model(attacked)[0])), round(float(tf.norm(attacked - images)), 3)
+        (1, 0.1)
     """
 
     def __init__(self, *, steps: int = 10, step_size: float = 0.0, random_start: bool = True, early_stop: bool = True, **kwargs):
@@ -122,6 +138,14 @@ class MinimalPGD(Attack):
         rounds: of bisection, >= 1.
         steps: of PGD in each round, on the margin: where several classes are almost equally near, the cross-entropy's gradient
             points to none of them.
+
+    Examples:
+        >>> def model(images):  # the class is the brightest of four pixels
+        ...     return tf.reshape(images, [-1, 4])
+        >>> images = np.array([[[[0.5], [0.4]], [[0.1], [0.2]]]])
+        >>> attacked = tfr.attacks.MinimalPGD(norm="linf")(model, images, labels=[0])
+        >>> int(tf.argmax(model(attacked)[0])), round(float(tf.reduce_max(abs(attacked - images))), 2)
+        (1, 0.05)
     """
 
     def __init__(self, *, norm: str = "l2", rounds: int = 10, steps: int = 20, **kwargs):

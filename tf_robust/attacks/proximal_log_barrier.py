@@ -48,7 +48,9 @@ _MIN_PACE = 0.1  # of l0: below it, nothing more is dropped, and only the values
 
 
 class ProximalLogBarrier(Attack):
-    """PLB: minimal-norm perturbations, untargeted or targeted. Takes starts * outer_steps * inner_steps gradients per image.
+    """PLB (Pooladian et al., 2020): minimal-norm perturbations, untargeted or targeted.
+
+    Takes starts * outer_steps * inner_steps gradients per image.
 
     An image that meets the goal already is returned unchanged, and so is one for which no start is found. NaN or infinite
     logits during the attack raise a ValueError.
@@ -72,6 +74,15 @@ class ProximalLogBarrier(Attack):
 
     Raises:
         ValueError: an argument is not as above.
+
+    Examples:
+        >>> def model(images):  # the class is the brightest of four pixels
+        ...     return tf.reshape(images, [-1, 4])
+        >>> images = np.array([[[[0.5], [0.4]], [[0.1], [0.2]]]])
+        >>> attack = tfr.attacks.ProximalLogBarrier(norm="l0", initial="neighbour", candidates=images[:, :, ::-1])
+        >>> attacked = attack(model, images, labels=[0])
+        >>> int(tf.argmax(model(attacked)[0])), int(tf.math.count_nonzero(abs(attacked - images) > 1e-6))  # one value changes
+        (1, 1)
     """
 
     def __init__(

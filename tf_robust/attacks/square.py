@@ -31,6 +31,14 @@ class Square(BallAttack):
         steps: queries of the model per image, after the first one, >= 1; an image that is misclassified (or assigned to the
             target class) takes no more.
         **kwargs: of `BallAttack`, without `loss`.
+
+    Examples:
+        >>> def model(images):  # the class is the brightest of four pixels; rounding leaves no gradient
+        ...     return tf.round(100 * tf.reshape(images, [-1, 4]))
+        >>> images = np.array([[[[0.5], [0.4]], [[0.1], [0.2]]]])
+        >>> attacked = tfr.attacks.Square(radius=0.06, steps=100)(model, images, labels=[0])
+        >>> int(tf.argmax(model(attacked)[0]))
+        1
     """
 
     def __init__(self, *, steps: int = 5000, **kwargs):

@@ -14,7 +14,6 @@ from tf_robust.configs import DataConfig, EvalConfig, TrainConfig, WriterConfig
 from tf_robust.configs.evaluation import unused_options
 from tf_robust.data.kinds import data_of
 from tf_robust.hardening.config import HardenConfig, evaluations_of
-from tf_robust.integrations.launchers import LAUNCHERS
 from tf_robust.saved_models.formats import files
 from tf_robust.saved_models.interface import ModelInterface, training_data
 from tf_robust.utils import plugins, quiet
@@ -49,8 +48,7 @@ _OWN = (
         "launcher",
         str,
         "local",
-        "where runs are trained and shards are evaluated: in this process, or by tasks of Ray or Slurm.",
-        LAUNCHERS,
+        "where runs are trained and shards are evaluated: local (this process), or by tasks of ray or slurm.",
     ),
     Parameter(
         "launcher_options",
@@ -79,7 +77,12 @@ _OWN = (
     Parameter("unit_range", bool, False, "exported files take images in [0, 1], whatever the model takes."),
     Parameter("logits", bool, False, "exported files return logits, also of a model that returns probabilities."),
     Parameter("section", str, "", "names to list; empty: all.", ("", *SECTIONS)),
-    Parameter("plugin", tuple[str, ...], (), "modules of your own that add methods, corruptions, attacks, data, ...: see docs/extend.md."),
+    Parameter(
+        "plugin",
+        tuple[str, ...],
+        (),
+        "modules of your own that add methods, corruptions, attacks, ...: see docs/reference/extend.md.",
+    ),
 )
 OWN = {parameter.name: parameter for parameter in _OWN}
 _INTERFACE = ("input_range", "outputs", "signature", "input_size", "check_inputs", "trust")
@@ -209,7 +212,7 @@ _COMMANDS = (
     ),
     Command(
         "harden",
-        "Makes a model more robust by a search among short fine-tunings, and proves it on test images.",
+        "Makes a model more robust by a search among short fine-tunings, and evaluates it on test images.",
         "MODEL",
         "saved_model",
         configs=(DataConfig, EvalConfig, HardenConfig, ModelInterface),

@@ -54,7 +54,10 @@ def names() -> dict[str, tuple[str, dict[str, str]]]:
         "models": ("Models (--model)", _summaries(models.MODELS)),
         "methods": ("Methods (--method)", _summaries(methods.METHODS)),
         "views": ("Views (--views; * also --augmentations)", views),
-        "corruptions": ("Corruptions, at severities 1 to 5", {name: groups.get(name, "extra") for name in corruptions.CORRUPTIONS}),
+        "corruptions": (
+            "Corruptions, at severities 1 to 5",
+            {name: f"{groups.get(name, 'extra')}: {_first_line(one.apply)}" for name, one in corruptions.CORRUPTIONS.items()},
+        ),
         "attacks": ("Attacks", _summaries(attacks.ATTACKS)),
         "metrics": ("Metrics, by the names of --require and results.json", meanings),
         "zoo": ("Pretrained models: tfr.load(NAME), tf-robust evaluate zoo:NAME", {name: _pretrained(name) for name in zoo.names()}),
@@ -121,7 +124,12 @@ def _default(parameter, other=None):
 
 def _summaries(registry):
     """Returns {name: first line of its docstring}."""
-    return {name: (inspect.getdoc(getattr(target, "func", target)) or "").split("\n")[0] for name, target in registry.items()}
+    return {name: _first_line(getattr(target, "func", target)) for name, target in registry.items()}
+
+
+def _first_line(target):
+    """Returns the first line of a docstring."""
+    return (inspect.getdoc(target) or "").split("\n")[0]
 
 
 def _tables():

@@ -141,6 +141,13 @@ class EvalConfig:
         ood: data sets of other classes, named as in shifts, to be distinguished from the model's own classes by a score.
         per_image: also write what the model predicts for each clean, noisy, corrupted and shifted image: Parquet files in per_image/ of
             the workdir, one per shard of about 10,000 images. Processes and tasks share shards, so that one set can be evaluated by many.
+
+    Examples:
+        >>> config = tfr.evaluation.EvalConfig(evaluations=("clean", "corruptions"), severities=(3,))
+        >>> config.severities, config.attack
+        ((3,), ('autoattack',))
+        >>> config.constants((32, 32, 3)), config.protocol((32, 32, 3))
+        ('cifar', 'cifar_c')
     """
 
     evaluations: tuple[str, ...] = DEFAULT_EVALUATIONS

@@ -18,6 +18,8 @@ from tf_robust.utils.lazy import import_extra, lazy
 if typing.TYPE_CHECKING:  # needs the package onnx, as the functions below
     from tf_robust.conversion.from_onnx import ConvertedGraph
 
+__all__ = ["Converted", "convert", "converted"]
+
 _check_unchanged, _initial_arrays, _trained_arrays, _write = (
     lazy(f"tf_robust.conversion.to_onnx:{name}") for name in ("check_unchanged", "initial_arrays", "trained_arrays", "write")
 )
@@ -39,6 +41,19 @@ class Converted:
         entries: initial `state_dict` of a PyTorch model; None: an ONNX file.
         difference: largest difference of the scores from ONNX Runtime's, relative to the largest score.
         untrained: names of the weights of the file that are constants in the model.
+
+    Examples:
+        >>> import onnx
+        >>> from tf_robust.conversion import converted
+        >>> network = '<ir_version: 8, opset_import: ["" : 17]> net (float[n, 3, 8, 8] x) => (float[n, 2] y) '
+        >>> network += "<float[3, 2] w = {1, 0, 0, 1, 0, 0}> {p = GlobalAveragePool(x) f = Flatten(p) y = MatMul(f, w)}"
+        >>> onnx.save(onnx.parser.parse_model(network), "net.onnx")
+        >>> record = converted.convert("net.onnx")
+        >>> record.model.set_weights([2 * weight for weight in record.model.get_weights()])  # or by training
+        >>> record.save("trained.onnx")  # returns the names of weights that stay as they were
+        ()
+        >>> record.difference_of("trained.onnx", np.ones([1, 8, 8, 3], np.float32)) < 1e-5
+        True
     """
 
     model: keras.Model
@@ -142,6 +157,16 @@ def convert(source, image_size: tuple[int, int] | None = None, images: np.ndarra
 
     Raises:
         ValueError: the model cannot be converted, with the node; or its scores differ by more than `MAX_DIFFERENCE`, with the difference.
+
+    Examples:
+        >>> import onnx
+        >>> from tf_robust.conversion import converted
+        >>> network = '<ir_version: 8, opset_import: ["" : 17]> net (float[n, 3, 8, 8] x) => (float[n, 2] y) '
+        >>> network += "<float[3, 2] w = {1, 0, 0, 1, 0, 0}> {p = GlobalAveragePool(x) f = Flatten(p) y = MatMul(f, w)}"
+        >>> onnx.save(onnx.parser.parse_model(network), "net.onnx")
+        >>> record = converted.convert("net.onnx")
+        >>> record.model.input_shape, record.model.output_shape, record.difference < 1e-5
+        ((None, 8, 8, 3), (None, 2), True)
     """
     import_extra("onnx", "onnx")
     source = os.fspath(source) if isinstance(source, os.PathLike) else source
@@ -162,7 +187,13 @@ def convert(source, image_size: tuple[int, int] | None = None, images: np.ndarra
 
 
 def converted(model: keras.Model) -> Converted | None:
-    """Returns where a model was converted from; None: it was not converted in this process."""
+    """Returns where a model was converted from; None: it was not converted in this process.
+
+    Examples:
+        >>> from tf_robust.conversion.converted import converted
+        >>> converted(tfr.load("zoo:digits/lenet_augmix")) is None  # a Keras model from the start
+        True
+    """
     return getattr(model, _RECORD, None)
 
 

@@ -12,3 +12,16 @@ from tf_robust.corruptions.noise_sets import (
 )
 from tf_robust.corruptions.sequences import SEQUENCES, perturb, sequence_names
 from tf_robust.corruptions.suite import CORRUPTIONS, PROTOCOLS, corrupt, describe, store, user_code
+
+__all__ = [
+    "CORRUPTIONS",
+    "Corruption",
+    "SEQUENCES",
+    "corrupt",
+    "describe",
+    "location_std",
+    "nonuniform_noise",
+    "nonuniform_probabilities",
+    "perturb",
+    "uniform_noise",
+]

@@ -16,6 +16,7 @@ from tf_robust.ops.lookup import lookup
 
 
 def _defocus(images, radius, alias):
+    """Averages over a disk, as a lens out of focus does."""
     return filters.correlate(images, defocus_kernel(radius, alias))
 
 
@@ -96,6 +97,7 @@ def _draw_angle(draws, *_):
 
 
 def _motion(images, radius, sigma, *, angle):
+    """Averages along a line in a random direction, with the weights of half a Gaussian."""
     return filters.motion_blur(images, radius, sigma, angle)
 
 

@@ -31,6 +31,11 @@ class Corruption:
             `severities.CONSTANTS`.
         clip: clip results to [0, 1]; false where they always lie there.
         in_tiles: process a few images at a time, which pays where there are many intermediate results.
+
+    Examples:
+        >>> darker = tfr.corruptions.Corruption("darker", lambda images, amount: images - amount, levels=(0.1, 0.2, 0.3, 0.4, 0.5))
+        >>> round(float(tf.reduce_max(darker(tf.fill([1, 8, 8, 3], 0.9), severity=2))), 2)
+        0.7
     """
 
     name: str

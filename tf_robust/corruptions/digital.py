@@ -129,6 +129,7 @@ def _enlarged(count, side):
 
 
 def _jpeg(images, quality):
+    """Compresses as JPEG of a quality and decodes it."""
     levels = jpeg_round_trip(image_ops.to_levels(images), quality)
     return tf.cast(levels, tf.float32) * _LEVEL
 

@@ -21,10 +21,12 @@ def _draw_uniform(draws, shape, *_):
 
 
 def _add_gaussian(images, std, *, normal):
+    """Adds Gaussian noise of a standard deviation to each value."""
     return images + std * normal
 
 
 def _shot(images, photons, *, uniform):
+    """Replaces each value by a Poisson count of photons."""
     return poisson(images, photons, uniform)
 
 
@@ -61,6 +63,7 @@ def _impulse(images, amount, *, uniform):
 
 
 def _speckle(images, std, *, normal):
+    """Adds Gaussian noise that is proportional to each value."""
     return images + images * (std * normal)
 
 

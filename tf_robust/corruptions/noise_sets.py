@@ -74,7 +74,13 @@ def apply(images: tf.Tensor, probabilities: float | np.ndarray | tf.Tensor, choi
 def uniform_noise(
     images: tf.Tensor | np.ndarray, *, seed: int, indices: Sequence[int] | np.ndarray | tf.Tensor | None = None, rate: float = RATE
 ) -> tf.Tensor:
-    """Applies UN: every location is replaced with the same probability `rate`; arguments as in `replace_locations`."""
+    """Applies UN: every location is replaced with the same probability `rate`; arguments as in `replace_locations`.
+
+    Examples:
+        >>> noisy = tfr.corruptions.uniform_noise(np.zeros([1, 100, 100, 3], np.float32), seed=0)
+        >>> round(float(np.mean(noisy != 0)), 2)
+        0.16
+    """
     return replace_locations(images, rate, seed=seed, indices=indices)
 
 
@@ -85,7 +91,16 @@ def nonuniform_noise(
     seed: int,
     indices: Sequence[int] | np.ndarray | tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Applies NUN: a location's probability is inversely proportional to its standard deviation; see `nonuniform_probabilities`."""
+    """Applies NUN: a location's probability is inversely proportional to its standard deviation; see `nonuniform_probabilities`.
+
+    Examples:
+        >>> images, _ = tfr.images(20, data="digits")
+        >>> probabilities = tfr.corruptions.nonuniform_probabilities(tfr.corruptions.location_std([images]))
+        >>> noisy = tfr.corruptions.nonuniform_noise(images, probabilities, seed=0)
+        >>> changed = np.any(noisy != images, axis=-1)
+        >>> [round(float(changed[:, rows].mean()), 2) for rows in (slice(0, 4), slice(12, 16))]  # at the border, in the center
+        [0.21, 0.13]
+    """
     return replace_locations(images, probabilities, seed=seed, indices=indices)
 
 
@@ -99,13 +114,19 @@ def nonuniform_probabilities(std: np.ndarray, *, rate: float = RATE, floor: floa
     Args:
         std: [H, W], standard deviation of each location over the training images (mean over channels), [0, 1] scale.
         rate: mean probability, in (0, 1].
-        floor: >= 0; None: `default_floor(std)`.
+        floor: >= 0; None: 0.1 if a location is constant over the training images, else 0.
 
     Returns:
         np.ndarray [H, W]
 
     Raises:
         ValueError: rate or floor out of range.
+
+    Examples:
+        >>> std = np.array([[0.1, 0.2], [0.2, 0.4]])
+        >>> tfr.corruptions.nonuniform_probabilities(std, rate=0.15).round(3)
+        array([[0.267, 0.133],
+               [0.133, 0.067]])
     """
     std = np.asarray(std, np.float64)
     floor = default_floor(std) if floor is None else floor
@@ -136,6 +157,12 @@ def location_std(batches: Iterable[np.ndarray]) -> np.ndarray:
 
     Returns:
         np.ndarray [H, W], float64
+
+    Examples:
+        >>> dark_and_bright = np.stack([np.zeros([2, 2, 1]), np.ones([2, 2, 1])])
+        >>> tfr.corruptions.location_std([dark_and_bright])
+        array([[0.5, 0.5],
+               [0.5, 0.5]])
     """
     count, total, squares = 0, 0.0, 0.0
     for images in batches:

@@ -42,6 +42,12 @@ def perturb(
 
     Raises:
         ValueError: unknown name or constants; images that are integers, not finite or not in [0, 1].
+
+    Examples:
+        >>> images, _ = tfr.images(2, data="digits")
+        >>> frames = tfr.corruptions.perturb(images, "rotate")
+        >>> frames.shape.as_list(), bool(np.allclose(frames[:, 15], images, atol=1e-3))  # frame 15 is rotated by 0 degrees
+        ([2, 31, 28, 28, 1], True)
     """
     if name not in SEQUENCES:
         raise unknown("perturbation", name, SEQUENCES)

@@ -113,6 +113,15 @@ def corrupt(
     Raises:
         ValueError: unknown name (the message suggests the nearest ones), severity, constants or protocol; images that are
             integers, not finite or not in [0, 1] (checked outside of graphs only); another number of indices.
+
+    Examples:
+        >>> images, _ = tfr.images(4, data="digits")
+        >>> foggy = tfr.corruptions.corrupt(images, "fog", severity=5)
+        >>> [round(float(tf.reduce_mean(one)), 2) for one in (images, foggy)]
+        [0.12, 0.34]
+        >>> again = tfr.corruptions.corrupt(images[2:], "fog", severity=5, indices=[2, 3])  # the same two images alone
+        >>> bool(np.allclose(again, foggy[2:]))
+        True
     """
     if protocol not in PROTOCOLS:
         raise unknown("protocol", protocol, PROTOCOLS)
@@ -180,6 +189,11 @@ def describe(
     """Returns the description of the corruptions for result cards: a dictionary for JSON; arguments as in `corrupt`.
 
     Of `names`, those that a user defined have a digest of their code and levels, {"user_code": {name: digest}}.
+
+    Examples:
+        >>> card = tfr.corruptions.describe((224, 224, 3), protocol="imagenet_c")
+        >>> card["constants"], card["protocol"], card["severities"]
+        ('imagenet', 'imagenet_c', 5)
     """
     code = {name: text for name in names if (text := user_code(name))}
     height, width, channels = static_shape(tf.TensorSpec([None, *image_shape]))

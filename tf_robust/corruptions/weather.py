@@ -63,6 +63,7 @@ def frost_from(frost_dir: str | None) -> Corruption:
     """Returns frost with the images of a folder (None: procedural ice), which are read when the first image is corrupted."""
 
     def apply(images, image_weight, frost_weight, *, texture, corner):
+        """Adds a window of an image of frost to the darkened image."""
         height, width, _ = images.shape[1:]
         windows = frost_images.windows(frost_dir, height, width, texture, corner)
         return in_color(images, lambda rgb: image_weight * rgb + frost_weight / 255 * windows)

@@ -29,7 +29,19 @@ _NAMES = {
     "subsets": "balanced class_weights labelled_fraction stratified_subset split_train_val_test",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
-__all__ = list(_MODULE_OF)
+__all__ = [
+    "ArraySource",
+    "Batch",
+    "DATA_KINDS",
+    "DataKind",
+    "evaluation_batches",
+    "from_arrays",
+    "from_dataset",
+    "load",
+    "open_source",
+    "training_batches",
+    "views",
+]
 
 
 def __getattr__(name: str) -> typing.Any:

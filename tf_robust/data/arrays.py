@@ -52,6 +52,13 @@ def from_arrays(
 
     Raises:
         ValueError: another shape, values outside `data_range`, or labels that are none of these.
+
+    Examples:
+        >>> source = tfr.data.from_arrays(np.random.RandomState(0).rand(4, 8, 8), ["cat", "dog", "dog", "cat"])
+        >>> source.images.dtype, source.images.shape
+        (dtype('uint8'), (4, 8, 8, 1))
+        >>> source.labels, source.class_names
+        (array([0, 1, 1, 0]), ('cat', 'dog'))
     """
     if isinstance(images, list | tuple) and len(sizes := sorted({np.shape(image) for image in images})) > 1:
         raise ValueError(f"Expected images of one size in {name}. Received: {sizes[0]} and {sizes[1]}. Try: resize them, or folder:DIR")
@@ -81,6 +88,12 @@ def from_dataset(dataset: tf.data.Dataset, name: str = "dataset", limit: int = 0
         dataset: of (image, label), single examples or batches; elements may have the fields "image" and "label" instead.
         name: of the data set.
         limit: number of examples to read of an endless Dataset.
+
+    Examples:
+        >>> images, labels = tfr.images(20, data="digits")
+        >>> dataset = tf.data.Dataset.from_tensor_slices((images, labels)).batch(8)
+        >>> len(tfr.data.from_dataset(dataset))
+        20
     """
     endless = dataset.cardinality() == tf.data.INFINITE_CARDINALITY
     if endless and not limit:

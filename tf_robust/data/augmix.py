@@ -15,6 +15,8 @@ from tf_robust.ops.draws import Draws
 from tf_robust.ops.image_ops import to_levels
 from tf_robust.ops.tiles import in_tiles
 
+__all__ = ["augmix"]
+
 LONGEST = 3  # operations in a chain
 TILE_BYTES = 2**21  # of the images of a tile, each operation of which takes a fixed time besides
 NINE = ("autocontrast", "equalize", "posterize", "rotate", "solarize", "shear_x", "shear_y", "translate_x", "translate_y")
@@ -49,6 +51,13 @@ def augmix(
 
     Raises:
         ValueError: an argument is out of range, or the images' size is not known.
+
+    Examples:
+        >>> from tf_robust.data.augmix import augmix
+        >>> images, _ = tfr.images(4, data="digits")
+        >>> mixed = augmix(images, seed=0)
+        >>> mixed.shape.as_list(), bool(np.allclose(augmix(images[2:], seed=0, indices=[2, 3]), mixed[2:]))
+        ([4, 28, 28, 1], True)
     """
     images = _checked(images)
     indices = tf.range(tf.shape(images)[0]) if indices is None else indices

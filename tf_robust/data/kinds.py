@@ -25,6 +25,8 @@ from tf_robust.utils.lazy import lazy
 if typing.TYPE_CHECKING:
     from tf_robust.data.source import Source
 
+__all__ = ["DATA_KINDS", "DataKind", "ReadOptions", "path_of"]
+
 SPLITS = ("train", "validation", "test")
 _FRACTION_WITHOUT_SPLITS = 0.1  # of the images of a data set without splits, for validation and for test
 _FILE = "tfds_names.json"  # {"version": of TFDS, "names": [...]}, written by `python -m tf_robust.data.kinds`
@@ -35,6 +37,12 @@ class ReadOptions:
     """How images are read: arguments of `data.open_source`, of which `examples` is 0 unless a kind may read only these many.
 
     size: (height, width) of images from files of any size; (): their own.
+
+    Examples:
+        >>> from tf_robust.data.kinds import ReadOptions
+        >>> options = ReadOptions(size=(32, 32), num_classes=3)
+        >>> options.size, options.image_fit, options.num_classes
+        ((32, 32), 'crop', 3)
     """
 
     data_dir: str | None = None
@@ -62,6 +70,14 @@ class DataKind:
         has_range: whether the pixel scale of the images may be given, as `data_range`.
         suffix: of the file, such as ".csv"; empty: not a file.
         package: optional package, and extra of this package, that reads the data; empty: none.
+
+    Examples:
+        >>> def open_blank(name, split, options):
+        ...     return tfr.data.from_arrays(np.zeros([30, 8, 8, 1], np.uint8), np.arange(30) % 3, name)
+        >>> tfr.data.DATA_KINDS["blank"] = tfr.data.DataKind("blank", "30 black images", open_blank)
+        >>> [len(tfr.data.open_source("blank", split)) for split in ("train", "validation", "test")]
+        [24, 3, 3]
+        >>> del tfr.data.DATA_KINDS["blank"]
     """
 
     form: str
@@ -142,7 +158,13 @@ def kind_of(name: str) -> DataKind:
 
 
 def path_of(name: str) -> str:
-    """Returns the path in the name of a data set, such as `folder:DIR`."""
+    """Returns the path in the name of a data set, such as `folder:DIR`.
+
+    Examples:
+        >>> from tf_robust.data.kinds import path_of
+        >>> path_of("folder:photos")
+        'photos'
+    """
     return os.path.expanduser(name.partition(":")[2])
 
 

@@ -35,6 +35,12 @@ class Batch(typing.NamedTuple):
         labels: int64 [B]; in `fit` also probabilities of the classes, float32 [B, classes].
         step: int64 [B], the global step, the same for all (a vector, so that replicas can split the batch).
         positions: int64 [B], each image's position in the training set.
+
+    Examples:
+        >>> source = tfr.data.open_source("digits", "train", examples=100)
+        >>> batch = next(iter(tfr.data.training_batches(source, 32, seed=0)))
+        >>> len(batch.views), batch.labels.shape.as_list(), batch.positions.shape.as_list()
+        (1, [32], [32])
     """
 
     views: tuple[tf.Tensor, ...]
@@ -66,6 +72,13 @@ def training_batches(
 
     Returns:
         infinite Dataset of `Batch`; ValueError: the batch is empty or larger than the data
+
+    Examples:
+        >>> source = tfr.data.open_source("digits", "train", examples=100)
+        >>> batches = tfr.data.training_batches(source, 32, seed=0, step=7)
+        >>> batch = next(iter(batches))
+        >>> int(batch.step[0]), batch.views[0].shape.as_list()
+        (7, [32, 28, 28, 1])
     """
     examples, to_batch = _steps(source, batch_size, seed=seed, step=step, augmentations=augmentations, views=views)
 
@@ -126,7 +139,13 @@ def steps_per_epoch(source: Source, batch_size: int) -> int:
 
 
 def evaluation_batches(source: Source, batch_size: int = 256) -> tf.data.Dataset:
-    """Returns a Dataset of (float32 [B, H, W, C] in [0, 1], int64 [B]) in the fixed order."""
+    """Returns a Dataset of (float32 [B, H, W, C] in [0, 1], int64 [B]) in the fixed order.
+
+    Examples:
+        >>> source = tfr.data.open_source("digits", "test", examples=100)
+        >>> [images.shape.as_list() for images, labels in tfr.data.evaluation_batches(source, 64)]
+        [[64, 28, 28, 1], [36, 28, 28, 1]]
+    """
     return source.ordered(batch_size).map(lambda images, labels: (image_ops.to_float(images), labels)).prefetch(2).with_options(_options())
 
 
@@ -162,6 +181,13 @@ def views(
     Raises:
         ValueError: an unknown view, or a dataset that is not of batches of images and labels.
         tf.errors.InvalidArgumentError: in iteration, images outside `input_range`.
+
+    Examples:
+        >>> images, labels = tfr.images(20, data="digits")
+        >>> dataset = tf.data.Dataset.from_tensor_slices((images, labels)).batch(10)
+        >>> (clean, cropped), _ = next(iter(tfr.data.views(dataset, ["clean", "crop_flip"], seed=0)))
+        >>> bool(np.allclose(clean, images[:10])), cropped.shape.as_list()
+        (True, [10, 28, 28, 1])
     """
     spec, functions = dataset.element_spec, view_functions(views)
     if not isinstance(spec, tuple) or len(spec) not in (2, 3) or getattr(spec[0], "shape", tf.TensorShape([])).rank != 4:

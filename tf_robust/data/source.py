@@ -241,7 +241,16 @@ class Source:
 
 @dataclasses.dataclass(frozen=True)
 class ArraySource(Source):
-    """All examples in memory: images, uint8 [N, H, W, C], and labels, int64 [N]."""
+    """All examples in memory: images, uint8 [N, H, W, C], and labels, int64 [N].
+
+    Examples:
+        >>> images, labels = np.zeros([6, 8, 8, 3], np.uint8), [0, 1, 2, 0, 1, 2]
+        >>> source = tfr.data.ArraySource.of("insects", "test", images, labels, ["ant", "bee", "cicada"])
+        >>> len(source), source.num_classes, source.image_shape
+        (6, 3, (8, 8, 3))
+        >>> len(source.subset(np.array([0, 3])))
+        2
+    """
 
     in_memory = random_access = True
 

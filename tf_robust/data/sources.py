@@ -47,6 +47,13 @@ def open_source(
     Raises:
         ValueError: unknown name or split, invalid fraction, labels out of range.
         FileNotFoundError: the data are missing; the message names the directory and the command that downloads them.
+
+    Examples:
+        >>> source = tfr.data.open_source("digits", "train", validation_fraction=0.1)
+        >>> source.image_shape, source.num_classes, len(source)
+        ((28, 28, 1), 10, 1298)
+        >>> len(tfr.data.open_source("digits", "validation", validation_fraction=0.1))
+        200
     """
     if split not in (*SPLITS, WHOLE):
         raise unknown("split", split, SPLITS)
@@ -82,7 +89,15 @@ def _subset(source, examples):
 
 
 def load(name: str, split: str, data_dir: str | None = None, **options) -> tf.data.Dataset:
-    """Returns the examples of one split in a fixed order: Dataset of (uint8 [H, W, C], int64). Arguments as in `open_source`."""
+    """Returns the examples of one split in a fixed order: Dataset of (uint8 [H, W, C], int64). Arguments as in `open_source`.
+
+    Examples:
+        >>> dataset = tfr.data.load("digits", "test")
+        >>> dataset.element_spec[0]
+        TensorSpec(shape=(28, 28, 1), dtype=tf.uint8, name=None)
+        >>> next(iter(dataset.batch(100)))[1].shape
+        TensorShape([100])
+    """
     return open_source(name, split, data_dir, **options).ordered(256).unbatch()
 
 

@@ -50,10 +50,21 @@ from tf_robust.evaluation.values import (
     slice_values,
 )
 
+__all__ = ["EvalConfig", "Evaluation", "MetricValue", "PerImage", "evaluate", "parse_metric", "read_evaluation"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """A model's evaluation."""
+    """A model's evaluation.
+
+    Examples:
+        >>> network = tfr.load("zoo:digits/lenet_augmix")
+        >>> source = tfr.data.open_source("digits", "test", examples=100)
+        >>> config = tfr.evaluation.EvalConfig(evaluations=("clean",))
+        >>> result = tfr.evaluation.evaluate(lambda images: network(images)["logits"], source, None, config, log=lambda line: None)
+        >>> [one.name for one in result.sets], result.records[0]["correct"], [str(one) for one in result.metrics]
+        (['clean'], 97, ['clean', 'clean/per_class'])
+    """
 
     sets: list[EvaluationSet]
     records: list[dict]  # one for each set
@@ -94,6 +105,16 @@ def evaluate(
 
     Raises:
         ValueError: as in `records`.
+
+    Examples:
+        >>> network = tfr.load("zoo:digits/lenet_cross_entropy")
+        >>> source = tfr.data.open_source("digits", "test", examples=100)
+        >>> config = tfr.evaluation.EvalConfig(evaluations=("clean", "corruptions"), corruptions=("contrast",), severities=(5,))
+        >>> result = tfr.evaluation.evaluate(lambda images: network(images)["logits"], source, None, config)
+          clean                            0.9600  100 images  1/2
+          corruptions/contrast/5           0.9300  100 images  2/2
+        >>> [(str(one), round(one.value, 2)) for one in result.metrics]
+        [('clean', 0.96), ('clean/per_class', 0.96), ('corruptions/contrast', 0.93), ('corruptions/contrast/5', 0.93)]
     """
     sets = evaluation_sets(source, training_source, eval_config, data_dir, shifts, surrogate)
     fitted: list[dict] = []

@@ -17,6 +17,8 @@ from tf_robust import attacks, corruptions, metrics
 from tf_robust.configs.evaluation import ALL_SEVERITIES, CLEAN_EVALUATIONS, NOISE_FLOORS, EvalConfig
 from tf_robust.corruptions import severities
 
+__all__ = ["METRICS", "Metric"]
+
 FRACTION = "Fraction, 0 to 1"
 _RATIO = "Ratio, 1 is AlexNet's"
 _ACCURACY = "Accuracy on "  # begins the definition of an accuracy, before its images
@@ -82,7 +84,16 @@ class Option(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """A metric, or all metrics whose names have one pattern. Title and text may have the fields of the pattern in braces."""
+    """A metric, or all metrics whose names have one pattern. Title and text may have the fields of the pattern in braces.
+
+    Examples:
+        >>> from tf_robust.evaluation.metric_table import METRICS
+        >>> metric = METRICS["calibration/rms"]
+        >>> metric.title, metric.direction, metric.evaluations
+        ('RMS calibration error', 'lower', ('calibration',))
+        >>> metric.compute(np.array([0.9, 0.6]), np.array([True, False]))
+        0.25
+    """
 
     pattern: str  # name in `evaluation.json`; its part before the first slash is the family
     title: str  # long name, such as "Uniform noise (UN)"

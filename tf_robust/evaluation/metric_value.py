@@ -29,6 +29,13 @@ class MetricValue:
 
     `low` and `high` are the ends of the 95 % interval over images: Wilson's for an accuracy, normal for a mean of accuracies over sets of
     the same images.
+
+    Examples:
+        >>> metric = tfr.evaluation.MetricValue("corruptions", "fog", 3).with_accuracy(correct=80, count=100)
+        >>> str(metric), metric.value, round(metric.low, 3), round(metric.high, 3)
+        ('corruptions/fog/3', 0.8, 0.711, 0.867)
+        >>> metric.is_member, metric.lower_is_better
+        (True, False)
     """
 
     family: str  # kind of metric: clean, bal, un, nun, corruptions, flips, robust, checks, calibration, ...
@@ -104,7 +111,15 @@ class MetricValue:
 
 
 def parse_metric(text: str) -> MetricValue:
-    """Parses a name such as `corruptions/fog/3` to a `MetricValue` without a value."""
+    """Parses a name such as `corruptions/fog/3` to a `MetricValue` without a value.
+
+    Examples:
+        >>> metric = tfr.evaluation.parse_metric("corruptions/fog/3")
+        >>> metric.family, metric.name, metric.severity
+        ('corruptions', 'fog', 3)
+        >>> tfr.evaluation.parse_metric("flips/mean").lower_is_better
+        True
+    """
     fraction = ""
     if text.startswith(_LABEL_FRACTION):
         first, _, text = text.partition("/")

@@ -25,7 +25,16 @@ OTHER_ORDER = " in another order"  # end of a digest of images
 
 
 def read_evaluation(path: str) -> dict:
-    """Returns the content of an `evaluation.json`, which must follow evaluation.schema.json."""
+    """Returns the content of an `evaluation.json`, which must follow evaluation.schema.json.
+
+    Examples:
+        >>> import json, pathlib
+        >>> result = tfr.evaluate("zoo:digits/lenet_augmix", evaluations="clean", subset=20)
+        >>> _ = pathlib.Path("evaluation.json").write_text(json.dumps(result.evaluation))
+        >>> evaluation = tfr.evaluation.read_evaluation("evaluation.json")
+        >>> evaluation["row"], evaluation["rows"][0]["value"]
+        ('lenet_augmix', 1.0)
+    """
     return read_json(path, _schema())
 
 
@@ -244,6 +253,13 @@ class PerImage:
 
     A record is used only if it has the model, interface, data and settings of the evaluation. Evaluations by older versions, which do
     not name these, and folders without `measured.jsonl` have no per-image results. `folder_of` returns the folder of an evaluation.
+
+    Examples:
+        >>> result = tfr.evaluate("zoo:digits/lenet_augmix", evaluations="clean", subset=100)
+        >>> per_image = tfr.evaluation.PerImage(lambda evaluation: result.folder)
+        >>> _, correct = per_image(result.evaluation, "clean")
+        >>> correct.dtype, int(correct.sum())
+        (dtype('bool'), 97)
     """
 
     def __init__(self, folder_of: Callable[[Mapping], str]):

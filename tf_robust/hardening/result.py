@@ -93,6 +93,14 @@ class Hardened:
 
     `notes` are on the choice, by validation images, as are `diagnosis`, `trials`, `points` and `choice`; `sentences`, `values` and
     `evaluations` are on test images. An interrupted search has no evaluations; if nothing helps, the initial model's alone.
+
+    Examples:
+        >>> settings = {"target": "adversarial", "attack_radius": 0.1, "attack": "pgd", "attack_radii": "linf_0.1"}
+        >>> hardened = tfr.harden("zoo:digits/lenet_cross_entropy", budget="400steps", evaluations="clean", **settings)  # doctest: +SKIP
+        >>> hardened.changed, hardened.chosen.coefficient  # doctest: +SKIP
+        (True, 0.875)
+        >>> hardened.sentences[0]  # doctest: +SKIP
+        'PGD attack, L∞ radius 0.1: best hardened 82.0%, +30.5 points [24.1, 36.9] vs initial, significant.'
     """
 
     trainable: TrainableModel  # the model; has the weights of the result
@@ -269,7 +277,7 @@ class Hardened:
         return Section(
             "Candidates",
             frame_of("candidate", cells, ["rung", "steps", "seconds", "clean", "target", "coefficient"]),
-            "Accuracies on validation images, of the interpolation that attains more within the allowed clean loss. A candidate "
+            "Accuracies on validation images, of the interpolation that attains more within the maximum clean loss. A candidate "
             "starts from the model's own weights, and goes on in a later rung; steps and seconds are sums over its rungs.",
         )
 

@@ -28,6 +28,14 @@ class RandomAugmentation(keras.layers.Layer):
         seed: int, of the draws.
         input_range: (low, high) of the images, in and out.
         **kwargs: of `keras.layers.Layer`.
+
+    Examples:
+        >>> class Darken(tfr.layers.RandomAugmentation):
+        ...     def augment(self, images, seed):
+        ...         return images * tf.random.stateless_uniform([tf.shape(images)[0], 1, 1, 1], seed)
+        >>> layer, images = Darken({}, seed=7), np.full((2, 8, 8, 3), 0.5)
+        >>> bool(tf.reduce_all(layer(images) < 0.5)), bool(tf.reduce_all(layer(images, training=False) == 0.5))
+        (True, True)
     """
 
     def __init__(self, options: dict[str, Any], *, seed: int = 0, input_range: Sequence[float] = (0.0, 1.0), **kwargs):
@@ -100,6 +108,13 @@ class AugMix(RandomAugmentation):
         alpha: of the Dirichlet and Beta distributions of the weights.
         all_ops: also change color, contrast, brightness and sharpness, which overlap with the corruption benchmark.
         **kwargs: `seed` and `input_range`.
+
+    Examples:
+        >>> layer = tfr.layers.AugMix(severity=3.0, width=1)
+        >>> images = np.linspace(0, 1, 2 * 8 * 8 * 3).reshape(2, 8, 8, 3)
+        >>> augmented = layer(images, step=5)
+        >>> augmented.shape, np.array_equal(augmented, layer(images, step=5))  # a step determines the draws
+        (TensorShape([2, 8, 8, 3]), True)
     """
 
     def __init__(self, *, severity: float = 3.0, width: int = 3, depth: int = -1, alpha: float = 1.0, all_ops: bool = False, **kwargs):
@@ -119,6 +134,12 @@ class PatchGaussian(RandomAugmentation):
         random_size: draw each image's side uniformly from 1..size instead of using `size`.
         random_sigma: draw each image's standard deviation uniformly from [0, sigma] instead of using `sigma`.
         **kwargs: `seed` and `input_range`.
+
+    Examples:
+        >>> layer = tfr.layers.PatchGaussian(size=4, sigma=0.5)
+        >>> noise = layer(np.full((1, 16, 16, 3), 0.5)) - 0.5
+        >>> 0 < int(tf.math.count_nonzero(noise)) <= 4 * 4 * 3  # of 16 x 16 x 3 values those of one patch
+        True
     """
 
     def __init__(self, *, size: int = 25, sigma: float = 0.1, random_size: bool = False, random_sigma: bool = False, **kwargs):
@@ -136,6 +157,13 @@ class RandomCorruption(RandomAugmentation):
         names: of `corruptions.CORRUPTIONS`, to draw from. Train on others than those that you evaluate on.
         severities: 1 to 5, to draw from.
         **kwargs: `seed` and `input_range`.
+
+    Examples:
+        >>> layer = tfr.layers.RandomCorruption(["contrast"], severities=[3], input_range=(0, 255))
+        >>> images = np.linspace(0, 255, 16 * 16 * 3).reshape(1, 16, 16, 3)
+        >>> corrupted = tfr.corruptions.corrupt(images / 255, "contrast", 3)
+        >>> np.allclose(layer(images), corrupted * 255, atol=0.01)
+        True
     """
 
     def __init__(self, names: Sequence[str], *, severities: Sequence[int] = (1, 2, 3), **kwargs):

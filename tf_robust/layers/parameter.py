@@ -12,6 +12,11 @@ class Parameter(keras.layers.Layer):
     Args:
         shape: of the array.
         repeat: whether it is repeated along the first axis for each of the images.
+
+    Examples:
+        >>> token = tfr.layers.Parameter((1, 4), repeat=True)
+        >>> token(np.zeros((3, 8, 8, 1))).shape  # one row for each image
+        TensorShape([3, 4])
     """
 
     def __init__(self, shape: Sequence[int], repeat: bool = False, **kwargs):

@@ -11,13 +11,19 @@ import numpy as np
 class ScaleLogits(keras.layers.Layer):
     """Logits [N, C] -> logits * scale + bias: temperature scaling (scale = 1 / temperature) or vector scaling.
 
-        scaled = tfr.layers.ScaleLogits(1 / tfr.metrics.fit_temperature(logits, labels))
-        calibrated = keras.Model(model.input, scaled(model.output))
-
     Args:
         scale: > 0, a number or one for each class.
         bias: a number or one for each class.
         **kwargs: of `keras.layers.Layer`.
+
+    Examples:
+        >>> logits, labels = np.array([[4.0, 0.0]] * 4), np.array([0, 0, 0, 1])  # three of four predictions are right
+        >>> layer = tfr.layers.ScaleLogits(1 / tfr.metrics.fit_temperature(logits, labels))
+        >>> tf.nn.softmax(layer(logits))[0].numpy().round(2)
+        array([0.75, 0.25], dtype=float32)
+        >>> network = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(2)])
+        >>> keras.Sequential([network, layer]).output_shape  # as the last layer of a model
+        (None, 2)
     """
 
     def __init__(self, scale: float | Sequence[float] = 1.0, bias: float | Sequence[float] = 0.0, **kwargs: Any):

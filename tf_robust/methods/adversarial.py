@@ -26,6 +26,17 @@ class AdversarialTraining(FurtherViewsMethod):
         steps: number of gradient steps of the attack.
         step_size: as a fraction of the radius; 0: 2.5 / steps.
         random_start: start the attack anywhere in the ball, not at the image.
+
+    Examples:
+        >>> network = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(2)])
+        >>> network.set_weights([np.array([[-9.0, 9.0]]), np.array([4.5, -4.5])])  # class 1: images brighter than 0.5
+        >>> images, labels = np.stack([np.full((8, 8, 1), 0.45), np.full((8, 8, 1), 0.55)]), np.array([0, 1])
+        >>> model = tfr.methods.AdversarialTraining(network, norm="linf", radius=0.1, steps=3)
+        >>> model.compile(keras.optimizers.SGD(0.0))
+        >>> model.evaluate(images, labels, verbose=0, return_dict=True)["accuracy"]
+        1.0
+        >>> model.fit(images, labels, verbose=0).history["accuracy"]  # of attacked images
+        [0.0]
     """
 
     def __init__(

@@ -23,6 +23,13 @@ class ASAM(SAM):
     Args:
         radius: rho, of the ball, relative to the weights.
         offset: eta, added to the absolute value of every weight.
+
+    Examples:
+        >>> network = keras.Sequential([keras.Input((1, 1, 1)), keras.layers.Flatten(), keras.layers.Dense(2, use_bias=False)])
+        >>> network.set_weights([np.array([[1.0, -3.0]])])
+        >>> model = tfr.methods.ASAM(network, radius=0.5, offset=0.01)
+        >>> model.perturbation([tf.constant([[1.0, 1.0]])])[0].numpy().round(2)  # of the two weights: more of the larger one
+        array([[0.16, 1.43]], dtype=float32)
     """
 
     def __init__(self, classifier: keras.Model, *, radius: float = 0.5, offset: float = 0.01, **kwargs):

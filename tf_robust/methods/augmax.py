@@ -36,6 +36,15 @@ class AugMax(Method):
         dual_batch_norm: normalize AugMax mixtures by their own batch norm layers, in the search for them (by the moving
             averages) and in the loss (by the batch). If false, they share the other images' layers: the search uses the moving
             averages, and in the loss the statistics of their batch do not update the averages.
+
+    Examples:
+        >>> network = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(10, kernel_initializer="zeros")])
+        >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
+        >>> model = tfr.methods.AugMax(network, jsd_weight=10.0, steps=1, views=("clean", "augmix_chain", "augmix"))
+        >>> model.compile("adam", run_eagerly=True)  # for one step; many are faster in a graph
+        >>> history = model.fit(images, labels, verbose=0).history
+        >>> round(history["cross_entropy"][0], 4), abs(history["stability"][0]) < 1e-4  # log(10); equal predictions for all views
+        (2.3026, True)
     """
 
     term_names = ("cross_entropy", "stability")

@@ -55,6 +55,19 @@ class Method(KerasFit):
     Attributes:
         classifier: the model as given, which shares all weights.
         network: float32 images in [0, 1] -> {"logits", "embedding"}.
+
+    Examples:
+        >>> class SquaredError(tfr.methods.Method):
+        ...     term_names = ("squared_error",)
+        ...     def loss_terms(self, batch, training):
+        ...         logits = self.encode(batch.views[0], training)["logits"]
+        ...         errors = tf.nn.softmax(logits) - tf.one_hot(batch.labels, 4)
+        ...         return {"squared_error": tf.reduce_sum(errors**2, axis=1)}, logits
+        >>> network = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(4, kernel_initializer="zeros")])
+        >>> model = SquaredError(network)
+        >>> model.compile("adam")
+        >>> model.fit(np.random.rand(20, 8, 8, 1), np.arange(20) % 4, verbose=0).history["loss"]  # 3/4^2 + 3 * 1/4^2
+        [0.75]
     """
 
     def __init_subclass__(cls, **kwargs):

@@ -20,6 +20,15 @@ class CutMix(Method):
     Args:
         alpha: the fraction of its area that an image keeps is drawn from Beta(alpha, alpha), before the box is clipped.
         probability: fraction of the steps that mix; the others use the unmixed images.
+
+    Examples:
+        >>> network = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(10)])
+        >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
+        >>> model = tfr.methods.CutMix(network, alpha=1.0, probability=0.5)
+        >>> model.compile("adam")
+        >>> history = model.fit(images, labels, verbose=0)
+        >>> np.array_equal(model(images), network(images))  # boxes are replaced in training alone
+        True
     """
 
     def __init__(self, classifier: keras.Model, *, alpha: float = 1.0, probability: float = 1.0, **kwargs):

@@ -94,7 +94,7 @@ def perturb(
 
 
 class FCL(AuxiliaryTermMethod):
-    """FCL: L_xe + lambda L_fcl, with L_fcl of eq. 5 (softmax) or eq. 4 (margin).
+    """FCL (FCL paper, Algorithm 1): L_xe + lambda L_fcl, with L_fcl of eq. 5 (softmax) or eq. 4 (margin).
 
     Args:
         weight: lambda, the weight of L_fcl.
@@ -106,6 +106,16 @@ class FCL(AuxiliaryTermMethod):
         selection: of values by `utility`, or at `random` as a control.
         minimum_utility: an image whose largest utility is below this has no high-utility negative.
         clip: clip the perturbed images to [0, 1].
+
+    Examples:
+        >>> network = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(10)])
+        >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
+        >>> model = tfr.methods.FCL(network, weight=0.1, sigma=0.5)
+        >>> model.k  # values that each perturbation changes: a twelfth of 8 x 8
+        5
+        >>> model.compile("adam")
+        >>> sorted(model.fit(images, labels, verbose=0).history)
+        ['accuracy', 'cross_entropy', 'feature_contrastive', 'loss']
     """
 
     term_names = ("cross_entropy", "feature_contrastive")

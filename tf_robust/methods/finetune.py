@@ -21,6 +21,17 @@ class FineTune(Method):
         frozen_stages: stages 1 to this one are frozen, including batch norm's averages; 0: none.
         head_width: of a hidden layer with ReLU between embedding and logits; 0: none, a linear head. The hidden layer and the
             logits after it are initialized at random.
+
+    Examples:
+        >>> features = [keras.Input((8, 8, 1)), keras.layers.Conv2D(4, 3, name="conv"), keras.layers.Flatten()]
+        >>> network = keras.Sequential([*features, keras.layers.Dense(10)])
+        >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
+        >>> model = tfr.methods.FineTune(network, stages=["conv"], frozen_stages=1)
+        >>> model.compile("sgd")
+        >>> before = network.get_weights()
+        >>> history = model.fit(images, labels, verbose=0)
+        >>> [np.array_equal(*pair) for pair in zip(before, network.get_weights())]  # "conv" is frozen
+        [True, True, False, False]
     """
 
     def __init__(self, classifier: keras.Model, *, frozen_stages: int = 0, head_width: int = 0, **kwargs):
@@ -69,6 +80,16 @@ class L2SP(FineTune):
     Args:
         alpha: weight of the distance to the start; 0.1 in Li et al.
         beta: weight decay of the head; 0.01 in Li et al.
+
+    Examples:
+        >>> features = [keras.Input((8, 8, 1)), keras.layers.Conv2D(4, 3, name="conv"), keras.layers.Flatten()]
+        >>> network = keras.Sequential([*features, keras.layers.Dense(10)])
+        >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
+        >>> model = tfr.methods.L2SP(network, alpha=0.1, beta=0.0)
+        >>> model.compile("sgd")
+        >>> distances = model.fit(images, labels, epochs=2, verbose=0).history["l2_sp"]
+        >>> distances[0], distances[1] > 0  # at the start, and after one step
+        (0.0, True)
     """
 
     term_names = ("cross_entropy", "l2_sp")
@@ -109,6 +130,16 @@ class Similarity(FineTune):
     Args:
         weight: of the term.
         form: frobenius, the norm as in the paper; mean_squared, the mean of the squared entries.
+
+    Examples:
+        >>> features = [keras.Input((8, 8, 1)), keras.layers.Conv2D(4, 3, name="conv"), keras.layers.Flatten()]
+        >>> network = keras.Sequential([*features, keras.layers.Dense(10)])
+        >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
+        >>> model = tfr.methods.Similarity(network, weight=0.1)
+        >>> model.compile("sgd")
+        >>> changes = model.fit(images, labels, epochs=2, verbose=0).history["similarity"]
+        >>> round(changes[0], 4), changes[1] > 0  # at the start, and after one step
+        (0.0, True)
     """
 
     term_names = ("cross_entropy", "similarity")

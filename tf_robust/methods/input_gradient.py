@@ -32,6 +32,15 @@ class InputGradient(FurtherViewsMethod):
         loss: the loss whose gradient is penalized: image, each image's own loss, as eq. 2 is printed; or batch_mean, the mean loss over the
             global batch, which divides the penalty by the batch size.
         difference: step length of the finite difference.
+
+    Examples:
+        >>> network = keras.Sequential([keras.Input((2, 2, 1)), keras.layers.Flatten(), keras.layers.Dense(2)])
+        >>> network.set_weights([np.tile([1.0, -1.0], (4, 1)), np.zeros(2)])  # logits: the sum of the pixels, and minus the sum
+        >>> model = tfr.methods.InputGradient(network, weight=0.1)
+        >>> model.compile("adam")
+        >>> history = model.fit(np.zeros((3, 2, 2, 1)), np.array([0, 1, 0]), verbose=0).history
+        >>> round(history["input_gradient"][0], 4)  # 0.1 / 2 * 4: the slope is 1 or -1 in each of four pixels
+        0.2
     """
 
     term_names = ("cross_entropy", "input_gradient")

@@ -45,7 +45,7 @@ class MemoryMethod(ContrastiveMethod):
 
 
 class InstDis(MemoryMethod):
-    """Instance discrimination: one view, whose projection is contrasted with its own image's memory.
+    """Instance discrimination (Wu et al., 2018): one view, whose projection is contrasted with its own image's memory.
 
     Args:
         temperature: of the softmax.
@@ -53,6 +53,15 @@ class InstDis(MemoryMethod):
         negatives: number of images drawn from the memory at each step; at least the size of the training set: all others.
         projection_layers: of the head, without batch norm.
         projection_width: of the projections and the memory.
+
+    Examples:
+        >>> network = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(10)])
+        >>> model = tfr.methods.InstDis(network, examples=100, momentum=0.0, projection_width=4)
+        >>> model.memory.shape  # a row for each training image
+        TensorShape([100, 4])
+        >>> model.update_memory(tf.constant([[0.5, 0.5, 0.5, 0.5]]), tf.constant([7]))  # by the projection of image 7
+        >>> model.memory[7].numpy().round(4)
+        array([0.5, 0.5, 0.5, 0.5], dtype=float32)
     """
 
     needs_positions = True
@@ -115,7 +124,7 @@ class InstDis(MemoryMethod):
 
 
 class PIRL(InstDis):
-    """PIRL: the image and a jigsaw of it are both contrasted with the image's memory, which follows the image.
+    """PIRL (Misra and van der Maaten, 2020): the image and a jigsaw of it are both contrasted with the image's memory.
 
     L = weight L(jigsaw) + (1 - weight) L(image). The jigsaw's nine tiles, each a third of the image's sides, are
     encoded separately (resized to the image's size if the encoder's layers require it); their projections, concatenated in a
@@ -123,6 +132,14 @@ class PIRL(InstDis):
 
     Args:
         weight: of the jigsaw's loss.
+
+    Examples:
+        >>> network = keras.Sequential([keras.Input((9, 9, 1)), keras.layers.Flatten(), keras.layers.Dense(10)])
+        >>> model = tfr.methods.PIRL(network, examples=100, weight=0.5, projection_width=4)
+        >>> model.tile  # height and width of the nine tiles of the jigsaw
+        (3, 3)
+        >>> model.jigsaw(tf.random.uniform([2, 9, 9, 1]), tf.constant(0)).shape  # projections of two images
+        TensorShape([2, 4])
     """
 
     def __init__(self, classifier: keras.Model, *, weight: float = 0.5, **kwargs):

@@ -19,6 +19,17 @@ class LinearProbe(Method):
     Args:
         solver: sgd, in epochs over augmented images, as in MoCo; or lbfgs, scikit-learn's, which minimizes the mean
             cross-entropy plus weight_decay / 2 times the squared kernel on the images without augmentation.
+
+    Examples:
+        >>> features = [keras.Input((8, 8, 1)), keras.layers.Conv2D(4, 3, name="conv"), keras.layers.Flatten()]
+        >>> network = keras.Sequential([*features, keras.layers.Dense(10)])
+        >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
+        >>> model = tfr.methods.LinearProbe(network, solver="sgd")
+        >>> model.compile("sgd")
+        >>> before = network.get_weights()
+        >>> history = model.fit(images, labels, verbose=0)
+        >>> [np.array_equal(*pair) for pair in zip(before, network.get_weights())]  # the last layer alone changes
+        [True, True, False, False]
     """
 
     def __init__(self, classifier: keras.Model, *, solver: typing.Literal["sgd", "lbfgs"] = "sgd", **kwargs):

@@ -31,6 +31,15 @@ class MoCo(MemoryMethod):
 
     Attributes:
         position: int64, the row of the queue that has the oldest key, which the next one replaces.
+
+    Examples:
+        >>> network = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(10)])
+        >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
+        >>> model = tfr.methods.MoCo(network, queue=64, momentum=0.99, projection_width=16)
+        >>> model.compile("adam", run_eagerly=True)  # for one step; many are faster in a graph
+        >>> history = model.fit(images, labels, verbose=0)
+        >>> model.memory.shape, int(model.position)  # the queue, which has the keys of 20 images now
+        (TensorShape([64, 16]), 20)
     """
 
     default_views = ("moco_v2", "moco_v2")

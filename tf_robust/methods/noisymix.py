@@ -43,6 +43,15 @@ class NoisyMix(FurtherViewsMethod):
         jsd_weight: gamma, the weight of the stability loss; 0: none, and one view.
         own_stages: each view draws its own stage and noise: for views that are otherwise equal. Mixing coefficient and
             partners are the same for all.
+
+    Examples:
+        >>> features = [keras.Input((8, 8, 1)), keras.layers.Conv2D(4, 3, name="conv"), keras.layers.Flatten()]
+        >>> network = keras.Sequential([*features, keras.layers.Dense(10)])
+        >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
+        >>> model = tfr.methods.NoisyMix(network, stages=(0, "conv"), jsd_weight=12.0)
+        >>> model.compile("adam", run_eagerly=True)  # for one step; many are faster in a graph
+        >>> sorted(model.fit(images, labels, verbose=0).history), model.views
+        (['accuracy', 'cross_entropy', 'loss', 'stability'], ('clean', 'augmix', 'augmix'))
     """
 
     auto_batch_norm = "joint"  # as in the published code
@@ -192,6 +201,16 @@ class Mixup(NoisyMix):
 
     Args:
         alpha: the mixing coefficient is drawn from Beta(alpha, alpha).
+
+    Examples:
+        >>> network = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(10)])
+        >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
+        >>> model = tfr.methods.Mixup(network, alpha=0.2)
+        >>> model.stages  # 0: the images themselves are mixed
+        (0,)
+        >>> model.compile("adam")
+        >>> sorted(model.fit(images, labels, verbose=0).history)
+        ['accuracy', 'loss']
     """
 
     kwargs_of = Method
@@ -207,6 +226,17 @@ class ManifoldMixup(NoisyMix):
     Args:
         alpha: the mixing coefficient is drawn from Beta(alpha, alpha).
         stages: candidates for mixing, one of which is drawn at each step; as of `NoisyMix`.
+
+    Examples:
+        >>> features = [keras.Input((8, 8, 1)), keras.layers.Conv2D(4, 3, name="conv"), keras.layers.Flatten()]
+        >>> network = keras.Sequential([*features, keras.layers.Dense(10)])
+        >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
+        >>> model = tfr.methods.ManifoldMixup(network, alpha=2.0, stages=(0, "conv"))
+        >>> model.stages  # the images, and the output of "conv"
+        (0, 1)
+        >>> model.compile("adam")
+        >>> sorted(model.fit(images, labels, verbose=0).history)
+        ['accuracy', 'loss']
     """
 
     kwargs_of = Method
@@ -226,6 +256,17 @@ class NFM(NoisyMix):
         additive_noise: standard deviation of the Gaussian noise, in units of the normalized image or of the features.
         multiplicative_noise: values are multiplied by 1 + this times a number uniform in [-1, 1].
         sparsity: fraction of the values without noise (`official`).
+
+    Examples:
+        >>> features = [keras.Input((8, 8, 1)), keras.layers.Conv2D(4, 3, name="conv"), keras.layers.Flatten()]
+        >>> network = keras.Sequential([*features, keras.layers.Dense(10)])
+        >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
+        >>> model = tfr.methods.NFM(network, stages=("conv",), additive_noise=0.4, multiplicative_noise=0.2)
+        >>> model.stages, model.jsd_weight  # the output of "conv", without a stability loss
+        ((1,), 0.0)
+        >>> model.compile("adam")
+        >>> sorted(model.fit(images, labels, verbose=0).history)
+        ['accuracy', 'loss']
     """
 
     kwargs_of = Method
@@ -262,6 +303,15 @@ class AugMix(NoisyMix):
     Args:
         jsd_weight: the weight of the stability loss, > 0.
         batch_norm: as of `NoisyMix`.
+
+    Examples:
+        >>> network = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(10, kernel_initializer="zeros")])
+        >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
+        >>> model = tfr.methods.AugMix(network, jsd_weight=12.0)
+        >>> model.compile("adam", run_eagerly=True)  # for one step; many are faster in a graph
+        >>> history = model.fit(images, labels, verbose=0).history
+        >>> round(history["cross_entropy"][0], 4), abs(history["stability"][0]) < 1e-4  # log(10); equal predictions for all views
+        (2.3026, True)
     """
 
     kwargs_of = Method

@@ -52,6 +52,16 @@ class PuzzleMix(Method):
         adversarial_probability: of adding adversarial noise to all images of a step and, drawn independently, to all their partners.
             0: no noise. The authors use 0.1 on CIFAR-100 and 0.15 on Tiny-ImageNet.
         adversarial_radius: maximum absolute value of the noise, on the [0, 1] pixel scale.
+
+    Examples:
+        >>> network = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(10)])
+        >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
+        >>> model = tfr.methods.PuzzleMix(network, block_counts=(2, 4, 8, 16))
+        >>> model.block_counts  # those that divide the sides of the images
+        (2, 4, 8)
+        >>> model.compile("adam", run_eagerly=True)  # for one step; many are faster in a graph
+        >>> sorted(model.fit(images, labels, verbose=0).history)
+        ['accuracy', 'loss']
     """
 
     compiles = False

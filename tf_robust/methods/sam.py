@@ -27,6 +27,16 @@ class SAM(CrossEntropy):
 
     Args:
         radius: rho, of the l2 ball.
+
+    Examples:
+        >>> network = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(10)])
+        >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
+        >>> model = tfr.methods.SAM(network, radius=0.5)
+        >>> model.perturbation([tf.constant([3.0, 4.0])])[0].numpy().round(4)  # of two weights with this gradient; its length is 0.5
+        array([0.3, 0.4], dtype=float32)
+        >>> model.compile("sgd")
+        >>> sorted(model.fit(images, labels, verbose=0).history)
+        ['accuracy', 'loss']
     """
 
     def __init__(self, classifier: keras.Model, *, radius: float = 0.05, **kwargs):

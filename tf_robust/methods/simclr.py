@@ -32,6 +32,15 @@ class SimCLR(ContrastiveMethod):
         layer_weights: alpha (eq. 4), weights of the loss at stage 1, 2, ... and, last, at the embedding instead of the model's
             last stage. Empty: only at the embedding, with weight 1.
         layer_gradient_weights: beta (eq. 5), as many as layer_weights; empty: no such penalties.
+
+    Examples:
+        >>> network = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(10)])
+        >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
+        >>> model = tfr.methods.SimCLR(network, temperature=0.5, projection_width=16, gradient_weight=0.1)
+        >>> model.compile("adam", run_eagerly=True)  # for one step; many are faster in a graph
+        >>> history = model.fit(images, labels, verbose=0).history  # the labels train the linear monitor alone
+        >>> sorted(history), model.views
+        (['accuracy', 'contrastive', 'input_gradient', 'linear', 'loss'], ('simclr', 'simclr'))
     """
 
     def __init__(

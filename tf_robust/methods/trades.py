@@ -25,6 +25,16 @@ class TRADES(FurtherViewsMethod):
         radius: of the ball, on the [0, 1] pixel scale.
         steps: number of gradient steps of the attack.
         step_size: as a fraction of the radius; 0: 2.5 / steps.
+
+    Examples:
+        >>> network = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(2)])
+        >>> network.set_weights([np.array([[-9.0, 9.0]]), np.array([4.5, -4.5])])  # class 1: images brighter than 0.5
+        >>> images, labels = np.stack([np.full((8, 8, 1), 0.45), np.full((8, 8, 1), 0.55)]), np.array([0, 1])
+        >>> model = tfr.methods.TRADES(network, beta=6.0, radius=0.1, steps=3)
+        >>> model.compile(keras.optimizers.SGD(0.0))
+        >>> history = model.fit(images, labels, verbose=0).history
+        >>> history["accuracy"], history["divergence"][0] > history["cross_entropy"][0]
+        ([1.0], True)
     """
 
     term_names = ("cross_entropy", "divergence")

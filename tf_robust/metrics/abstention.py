@@ -30,6 +30,11 @@ class Threshold:
         answered: number of examples of the testing part that are answered.
         correct: number of these that are correct.
         low: lower Clopper-Pearson bound of the accuracy among the answered, at least the wanted accuracy.
+
+    Examples:
+        >>> threshold = tfr.metrics.Threshold(value=0.8, answered=100, correct=97, low=0.924)
+        >>> threshold.correct / threshold.answered
+        0.97
     """
 
     value: float
@@ -52,6 +57,13 @@ def accuracy_threshold(
     Raises:
         ValueError: fewer examples than are needed if all are correct (the message has the number), or no threshold reaches the
             accuracy (the message has the highest that is met).
+
+    Examples:
+        >>> confidences = np.linspace(0, 1, 200)
+        >>> outcomes = confidences, confidences > 0.3  # correct if the confidence is above 0.3
+        >>> threshold = tfr.metrics.accuracy_threshold(outcomes, outcomes, accuracy=0.9)
+        >>> threshold.answered, threshold.correct, round(threshold.low, 3)
+        (148, 140, 0.905)
     """
     first, second = checks.outcomes(*proposing), checks.outcomes(*testing)
     needed, available = examples_needed(accuracy, confidence), min(len(first[0]), len(second[0]))
@@ -82,6 +94,12 @@ def examples_needed(accuracy: float, confidence: float = CONFIDENCE) -> int:
     Args:
         accuracy: in (0, 1).
         confidence: in (0, 1).
+
+    Examples:
+        >>> tfr.metrics.examples_needed(0.95)
+        59
+        >>> tfr.metrics.examples_needed(0.99)
+        299
     """
     for name, value in (("accuracy", accuracy), ("confidence", confidence)):
         if not 0 < value < 1:
@@ -90,7 +108,12 @@ def examples_needed(accuracy: float, confidence: float = CONFIDENCE) -> int:
 
 
 def answered(confidences: ArrayLike, correct: ArrayLike, threshold: float) -> tuple[int, int]:
-    """Returns (number of examples with confidences >= threshold, number of these that are correct)."""
+    """Returns (number of examples with confidences >= threshold, number of these that are correct).
+
+    Examples:
+        >>> tfr.metrics.answered([0.9, 0.8, 0.6, 0.4], [1, 1, 0, 1], threshold=0.5)
+        (3, 2)
+    """
     confidences, correct = checks.outcomes(confidences, correct)
     above = confidences >= threshold
     return int(above.sum()), int(correct[above].sum())
@@ -124,6 +147,13 @@ def response_rate_curve(confidences: ArrayLike, correct: ArrayLike) -> tuple[np.
 
     Returns:
         (response rates k / N [N], accuracies [N])
+
+    Examples:
+        >>> rates, accuracies = tfr.metrics.response_rate_curve([0.9, 0.8, 0.6, 0.4], [1, 1, 0, 1])
+        >>> rates
+        array([0.25, 0.5 , 0.75, 1.  ])
+        >>> accuracies.round(2)
+        array([1.  , 1.  , 0.67, 0.75])
     """
     confidences, correct = checks.outcomes(confidences, correct)
     _, group, sizes = np.unique(-confidences, return_inverse=True, return_counts=True)  # the most confident first
@@ -143,5 +173,11 @@ def aurra(confidences: ArrayLike, correct: ArrayLike) -> float:
 
     Returns:
         float in [0, 1], higher is better.
+
+    Examples:
+        >>> round(tfr.metrics.aurra([0.9, 0.8, 0.6, 0.4], [1, 1, 0, 1]), 3)
+        0.854
+        >>> round(tfr.metrics.aurra([0.9, 0.8, 0.6, 0.4], [0, 1, 1, 1]), 3)
+        0.479
     """
     return float(response_rate_curve(confidences, correct)[1].mean())

@@ -30,6 +30,10 @@ def rms_calibration_error(confidences: ArrayLike, correct: ArrayLike, bin_size: 
 
     Raises:
         ValueError: bad values or shapes; in compat mode also N < bin_size, where the published code fails.
+
+    Examples:
+        >>> round(tfr.metrics.rms_calibration_error([0.9, 0.9, 0.6, 0.6], [1, 1, 1, 0], bin_size=2), 3)
+        0.1
     """
     means, accuracies, counts = reliability_bins(confidences, correct, bin_size)
     squares = counts * (means - accuracies) ** 2
@@ -52,6 +56,11 @@ def reliability_bins(confidences: ArrayLike, correct: ArrayLike, bin_size: int =
 
     Returns:
         (mean confidences [B], accuracies [B], counts [B]), B = max(1, N // bin_size).
+
+    Examples:
+        >>> means, accuracies, counts = tfr.metrics.reliability_bins([0.9, 0.9, 0.6, 0.6], [1, 1, 1, 0], bin_size=2)
+        >>> means, accuracies, counts
+        (array([0.6, 0.9]), array([0.5, 1. ]), array([2, 2]))
     """
     confidences, correct = checks.outcomes(confidences, correct)
     bin_size = checks.positive_integer(bin_size, "bin_size")
@@ -74,6 +83,10 @@ def expected_calibration_error(confidences: ArrayLike, correct: ArrayLike, bins:
 
     Returns:
         float in [0, 1], lower is better.
+
+    Examples:
+        >>> round(tfr.metrics.expected_calibration_error([0.9, 0.9, 0.6, 0.6], [1, 1, 1, 0], bins=10), 3)
+        0.1
     """
     confidences, correct = checks.outcomes(confidences, correct)
     gaps = np.bincount(equal_width_bins(confidences, bins), weights=confidences - correct)
@@ -89,6 +102,10 @@ def brier_score(probabilities: ArrayLike, labels: ArrayLike) -> float:
     """Returns the mean over examples of the sum over classes of (probability - one-hot label)^2 (Brier, 1950).
 
     Arguments as in `brier_scores`. In [0, 2], lower is better.
+
+    Examples:
+        >>> round(tfr.metrics.brier_score([[0.8, 0.2], [0.4, 0.6]], [0, 0]), 3)
+        0.4
     """
     return float(brier_scores(probabilities, labels).mean())
 
@@ -102,6 +119,10 @@ def brier_scores(probabilities: ArrayLike, labels: ArrayLike) -> np.ndarray:
 
     Returns:
         float64 [N] in [0, 2], lower is better.
+
+    Examples:
+        >>> tfr.metrics.brier_scores([[0.8, 0.2], [0.4, 0.6]], [0, 0]).round(3)
+        array([0.08, 0.72])
     """
     probabilities, labels = checks.labelled(probabilities, labels, "probabilities")
     probabilities = checks.fractions(probabilities, "probabilities")
@@ -113,7 +134,12 @@ def brier_scores(probabilities: ArrayLike, labels: ArrayLike) -> np.ndarray:
 
 
 def negative_log_likelihood(logits: ArrayLike, labels: ArrayLike) -> float:
-    """Returns the mean of `negative_log_likelihoods` over examples, >= 0; lower is better."""
+    """Returns the mean of `negative_log_likelihoods` over examples, >= 0; lower is better.
+
+    Examples:
+        >>> round(tfr.metrics.negative_log_likelihood([[2.0, 0.0], [0.0, 2.0]], [0, 0]), 3)
+        1.127
+    """
     return float(negative_log_likelihoods(logits, labels).mean())
 
 
@@ -126,6 +152,10 @@ def negative_log_likelihoods(logits: ArrayLike, labels: ArrayLike) -> np.ndarray
 
     Returns:
         float64 [N], >= 0, lower is better.
+
+    Examples:
+        >>> tfr.metrics.negative_log_likelihoods([[2.0, 0.0], [0.0, 2.0]], [0, 0]).round(3)
+        array([0.127, 2.127])
     """
     logits, labels = checks.labelled(logits, labels, "logits")
     logits = logits - logits.max(axis=1, keepdims=True)

@@ -21,13 +21,22 @@ def certified_radii(hits: npt.ArrayLike, samples: int, sigma: float, alpha: floa
         samples: number of noisy copies of each image.
         sigma: standard deviation of the noise, > 0.
         alpha: probability that a certificate is wrong, for each image.
+
+    Examples:
+        >>> tfr.metrics.certified_radii([1000, 900, 500], samples=1000, sigma=0.25, alpha=0.001).round(3)
+        array([0.616, 0.279,   nan])
     """
     bounds = clopper_pearson_lower(hits, samples, 1 - alpha)
     return np.where(bounds > 0.5, sigma * scipy.special.ndtri(np.maximum(bounds, 0.5)), np.nan)
 
 
 def largest_radius(samples: int, sigma: float, alpha: float) -> float:
-    """Returns the radius that is certified if all samples agree; NaN if even then the classifier abstains. See `certified_radii`."""
+    """Returns the radius that is certified if all samples agree; NaN if even then the classifier abstains. See `certified_radii`.
+
+    Examples:
+        >>> round(tfr.metrics.largest_radius(samples=1000, sigma=0.25, alpha=0.001), 3)
+        0.616
+    """
     return float(certified_radii([samples], samples, sigma, alpha)[0])
 
 
@@ -38,6 +47,12 @@ def samples_needed(radius: float, sigma: float, alpha: float) -> float:
         radius: l2, >= 0; beyond about 8 sigma the number is infinite in floating point.
         sigma: standard deviation of the noise.
         alpha: probability that a certificate is wrong.
+
+    Examples:
+        >>> tfr.metrics.samples_needed(radius=0.5, sigma=0.25, alpha=0.001)
+        301
+        >>> tfr.metrics.samples_needed(radius=1.0, sigma=0.25, alpha=0.001)
+        218105
     """
     log_probability = float(scipy.special.log_ndtr(radius / sigma))
     needed = math.log(alpha) / log_probability if log_probability else math.inf

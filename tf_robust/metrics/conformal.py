@@ -22,6 +22,10 @@ def aps_scores(probabilities: ArrayLike, uniforms: ArrayLike) -> np.ndarray:
 
     Returns:
         float64 [N, C] in [0, 1]; classes of equal probability are ordered by number.
+
+    Examples:
+        >>> tfr.metrics.aps_scores([[0.7, 0.2, 0.1]], uniforms=[0.5])
+        array([[0.35, 0.8 , 0.95]])
     """
     probabilities = checks.fractions(probabilities, "probabilities")
     order = np.argsort(-probabilities, axis=1, kind="stable")
@@ -41,6 +45,10 @@ def conformal_quantile(scores: ArrayLike, coverage: float) -> float:
 
     Raises:
         ValueError: fewer scores than the coverage needs; the message has the number.
+
+    Examples:
+        >>> tfr.metrics.conformal_quantile(np.arange(1, 100) / 100, coverage=0.9)
+        0.9
     """
     scores = np.asarray(scores, np.float64)
     if not 0 < coverage < 1:

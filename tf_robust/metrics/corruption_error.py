@@ -55,6 +55,11 @@ def mean_corruption_error(errors: BySeverity, reference: references.Reference = 
     Raises:
         ValueError: missing or additional corruptions, not 5 severities, values outside [0, 1], an unknown
             reference, no reference.
+
+    Examples:
+        >>> errors = {name: [0.5] * 5 for name in tfr.metrics.BENCHMARK}
+        >>> round(tfr.metrics.mean_corruption_error(errors), 1)
+        64.7
     """
     table = references.resolve(reference, "imagenet_c", "errors", _ALTERNATIVE)
     return fmean(references.divide(_of_the_15(errors, "errors"), _reference_errors(table)).values())
@@ -73,6 +78,11 @@ def relative_mean_corruption_error(errors: BySeverity, clean_error: float, refer
 
     Raises:
         ValueError: as in `mean_corruption_error`; a clean error outside [0, 1].
+
+    Examples:
+        >>> errors = {name: [0.5] * 5 for name in tfr.metrics.BENCHMARK}
+        >>> round(tfr.metrics.relative_mean_corruption_error(errors, clean_error=0.25), 1)
+        81.4
     """
     table = references.resolve(reference, "imagenet_c", "errors", _ALTERNATIVE)
     if "clean_error" not in table:
@@ -93,6 +103,11 @@ def corruption_means(accuracies: BySeverity) -> dict[str, float]:
 
     Raises:
         ValueError: no corruption or an unknown one, not 5 severities, values outside [0, 1].
+
+    Examples:
+        >>> means = tfr.metrics.corruption_means({name: [0.9, 0.8, 0.7, 0.6, 0.5] for name in tfr.metrics.GROUPS["noise"]})
+        >>> {name: round(mean, 3) for name, mean in means.items()}
+        {'noise': 0.7}
     """
     if not accuracies:
         raise ValueError("Expected accuracies of at least one corruption. Received: none")

@@ -65,6 +65,13 @@ def flip_probability(predictions: ArrayLike, noise: bool = False, stride: int = 
 
     Raises:
         ValueError: not integers, not [sequences, frames], no more frames than the stride, a stride with noise.
+
+    Examples:
+        >>> predictions = [[3, 3, 5, 5], [7, 7, 7, 7]]  # two sequences of four frames
+        >>> round(tfr.metrics.flip_probability(predictions), 3)
+        0.167
+        >>> round(tfr.metrics.flip_probability(predictions, noise=True), 3)
+        0.333
     """
     predictions, stride = np.asarray(predictions), checks.positive_integer(stride, "stride")
     if predictions.ndim != 2 or not len(predictions) or predictions.shape[1] <= stride:
@@ -90,6 +97,10 @@ def flip_rate(probability: float, name: str, reference: references.Reference = "
 
     Raises:
         ValueError: a value outside [0, 1]; an unknown perturbation or reference; no reference.
+
+    Examples:
+        >>> round(tfr.metrics.flip_rate(0.03, "brightness"), 1)
+        61.3
     """
     known = _probabilities(_reference(reference)["flip_probabilities"])
     if name not in known:
@@ -110,6 +121,11 @@ def mean_flip_probability(probabilities: Mapping[str, float], names: Collection[
 
     Raises:
         ValueError: other perturbations than those, values outside [0, 1].
+
+    Examples:
+        >>> probabilities = {name: 0.06 if "noise" in name else 0.01 for name in tfr.metrics.PERTURBATIONS}
+        >>> round(tfr.metrics.mean_flip_probability(probabilities), 3)
+        0.02
     """
     if names is None:
         names = CIFAR_PERTURBATIONS if "spatter" in probabilities else PERTURBATIONS
@@ -128,6 +144,11 @@ def mean_flip_rate(probabilities: Mapping[str, float], reference: references.Ref
     Raises:
         ValueError: missing or additional perturbations, values outside [0, 1], an unknown reference, no
             reference.
+
+    Examples:
+        >>> rate = tfr.metrics.mean_flip_rate({name: 0.05 for name in tfr.metrics.PERTURBATIONS})
+        >>> round(rate["mean"], 1), rate["label"]
+        (49.6, 'mFR (by an unverified reference table)')
     """
     table = _reference(reference)
     checks.exactly(probabilities, PERTURBATIONS, "flip probabilities")

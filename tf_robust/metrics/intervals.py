@@ -12,6 +12,11 @@ def wilson_interval(correct: int, count: int) -> tuple[float, float]:
     Args:
         correct: successes.
         count: trials, > 0.
+
+    Examples:
+        >>> low, high = tfr.metrics.wilson_interval(90, 100)
+        >>> round(low, 3), round(high, 3)
+        (0.826, 0.945)
     """
     low, high = scipy.stats.binomtest(int(correct), int(count)).proportion_ci(method="wilson")
     return float(low), float(high)
@@ -26,6 +31,10 @@ def clopper_pearson_lower(correct: ArrayLike, count: ArrayLike, confidence: floa
         correct: successes [...], integers.
         count: trials [...], integers.
         confidence: of each bound, in (0, 1).
+
+    Examples:
+        >>> tfr.metrics.clopper_pearson_lower([0, 50, 100], 100).round(3)
+        array([0.   , 0.414, 0.97 ])
     """
     correct, count = np.asarray(correct, np.float64), np.asarray(count, np.float64)
     return np.where(correct > 0, scipy.special.betaincinv(np.maximum(correct, 1), count - correct + 1, 1 - confidence), 0.0)

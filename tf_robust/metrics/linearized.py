@@ -13,7 +13,13 @@ from tf_robust.metrics.calibration import equal_width_bins, reliability_bins
 
 
 def rms_calibration_values(confidences: ArrayLike, correct: ArrayLike, bin_size: int = 100) -> np.ndarray:
-    """Returns float64 [N], values of which `rms_calibration_error` is the mean; arguments as there."""
+    """Returns float64 [N], values of which `rms_calibration_error` is the mean; arguments as there.
+
+    Examples:
+        >>> values = tfr.metrics.rms_calibration_values([0.9, 0.9, 0.6, 0.6], [1, 1, 1, 0], bin_size=2)
+        >>> values.round(3), round(float(values.mean()), 3)
+        (array([ 0.1,  0.1, -0.4,  0.6]), 0.1)
+    """
     confidences, correct = checks.outcomes(confidences, correct)
     means, accuracies, counts = reliability_bins(confidences, correct, bin_size)
     gaps = np.empty(len(confidences))
@@ -24,7 +30,13 @@ def rms_calibration_values(confidences: ArrayLike, correct: ArrayLike, bin_size:
 
 
 def expected_calibration_values(confidences: ArrayLike, correct: ArrayLike, bins: int = 15) -> np.ndarray:
-    """Returns float64 [N], values of which `expected_calibration_error` is the mean; arguments as there."""
+    """Returns float64 [N], values of which `expected_calibration_error` is the mean; arguments as there.
+
+    Examples:
+        >>> values = tfr.metrics.expected_calibration_values([0.9, 0.9, 0.6, 0.6], [1, 1, 1, 0], bins=10)
+        >>> values.round(3), round(float(values.mean()), 3)
+        (array([ 0.1,  0.1, -0.4,  0.6]), 0.1)
+    """
     confidences, correct = checks.outcomes(confidences, correct)
     places = equal_width_bins(confidences, bins)
     gaps = np.bincount(places, weights=confidences - correct)
@@ -37,6 +49,11 @@ def aurra_values(confidences: ArrayLike, correct: ArrayLike) -> np.ndarray:
     Args:
         confidences: [N] in [0, 1]; examples of equal confidence count as in `aurra`, as their mean.
         correct: bool [N], or 0 and 1.
+
+    Examples:
+        >>> values = tfr.metrics.aurra_values([0.9, 0.8, 0.6, 0.4], [1, 1, 0, 1])
+        >>> values.round(3), round(float(values.mean()), 3)
+        (array([1.187, 1.187, 0.354, 0.688]), 0.854)
     """
     confidences, correct = checks.outcomes(confidences, correct)
     count, answered = len(confidences), np.arange(1, len(confidences) + 1)

@@ -20,6 +20,11 @@ def logit_scores(logits: ArrayLike) -> dict[str, np.ndarray]:
 
     Args:
         logits: [N, C].
+
+    Examples:
+        >>> scores = tfr.metrics.logit_scores([[3.0, 0.0, 0.0], [1.0, 1.0, 0.0]])
+        >>> {name: values.round(2).tolist() for name, values in scores.items()}
+        {'max_softmax': [0.91, 0.42], 'max_logit': [3.0, 1.0], 'energy': [3.09, 1.86]}
     """
     logits = np.asarray(logits, np.float64)
     largest, energy = logits.max(axis=1), scipy.special.logsumexp(logits, axis=1)
@@ -36,6 +41,10 @@ def neighbor_scores(known: ArrayLike, embeddings: ArrayLike, neighbors: int) -> 
 
     Returns:
         float64 [N] in [-2, 0].
+
+    Examples:
+        >>> tfr.metrics.neighbor_scores([[1.0, 0.0], [0.0, 1.0]], [[0.6, 0.8], [-1.0, 0.0]], neighbors=1).round(3)
+        array([-0.632, -1.414])
     """
     known, embeddings = _unit(known), _unit(embeddings)
     if not 1 <= neighbors <= len(known):
@@ -51,6 +60,10 @@ def auroc(inside: ArrayLike, outside: ArrayLike) -> float:
     Args:
         inside: scores [N] of images of the classes.
         outside: scores [M] of others.
+
+    Examples:
+        >>> round(tfr.metrics.auroc(inside=[0.9, 0.8, 0.4], outside=[0.5, 0.3]), 3)
+        0.833
     """
     inside, outside = np.asarray(inside), np.asarray(outside)
     positive = np.repeat([True, False], [len(inside), len(outside)])
@@ -64,6 +77,10 @@ def false_positive_rate(inside: ArrayLike, outside: ArrayLike, true_positive_rat
         inside: scores [N] of images of the classes.
         outside: scores [M] of others.
         true_positive_rate: fraction of `inside` with scores >= the threshold, in (0, 1].
+
+    Examples:
+        >>> tfr.metrics.false_positive_rate(inside=[0.9, 0.8, 0.4], outside=[0.5, 0.3])
+        0.5
     """
     descending = np.sort(np.asarray(inside))[::-1]
     threshold = descending[int(np.ceil(true_positive_rate * len(descending) - 1e-9)) - 1]

@@ -43,6 +43,11 @@ def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
 
     Raises:
         ValueError: shapes that differ or are not [N].
+
+    Examples:
+        >>> first, second = np.arange(20) < 18, np.arange(20) < 12  # correct on 18 and on 12 of 20 images
+        >>> round(tfr.metrics.mcnemar(first, second), 3)
+        0.031
     """
     first, second = (np.asarray(values, bool) for values in (first, second))
     _check(first, second)
@@ -62,6 +67,12 @@ def paired_difference(first: ArrayLike, second: ArrayLike) -> PairedDifference:
 
     Raises:
         ValueError: shapes that differ or are not [N].
+
+    Examples:
+        >>> first, second = np.arange(20) < 18, np.arange(20) < 12  # correct on 18 and on 12 of 20 images
+        >>> difference = tfr.metrics.paired_difference(first, second)
+        >>> [round(difference[name], 3) for name in ("mean", "low", "high", "p")], difference["test"]
+        ([0.3, 0.08, 0.52, 0.031], 'McNemar')
     """
     first, second = np.asarray(first), np.asarray(second)
     _check(first, second)
@@ -94,6 +105,12 @@ def selected_difference(first: ArrayLike, second: ArrayLike, compared: ArrayLike
 
     Raises:
         ValueError: shapes that differ or are not [N].
+
+    Examples:
+        >>> first, second, third = (np.arange(20) < count for count in (18, 12, 15))
+        >>> difference = tfr.metrics.selected_difference(first, second, [first, third])
+        >>> [round(difference[name], 2) for name in ("mean", "low", "high")], difference["test"]
+        ([0.3, 0.05, 0.55], 'paired t, max-t')
     """
     result = paired_difference(first, second)
     second, compared = np.asarray(second, np.float64), np.asarray(compared, np.float64)
@@ -129,6 +146,12 @@ def newcombe_interval(first: typing.Sequence[float], second: typing.Sequence[flo
     Args:
         first: (accuracy, low, high), with the ends of its Wilson interval.
         second: the same of the other accuracy.
+
+    Examples:
+        >>> first, second = ((correct / 100, *tfr.metrics.wilson_interval(correct, 100)) for correct in (90, 75))
+        >>> low, high = tfr.metrics.newcombe_interval(first, second)
+        >>> round(low, 3), round(high, 3)
+        (0.045, 0.253)
     """
     (mean, low, high), (other, other_low, other_high) = first, second
     below, above = np.hypot(mean - low, other_high - other), np.hypot(high - mean, other - other_low)

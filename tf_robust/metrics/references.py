@@ -21,6 +21,11 @@ def reference_table(name: str) -> dict:
 
     Raises:
         ValueError: an unknown name.
+
+    Examples:
+        >>> table = tfr.metrics.reference_table("alexnet_imagenet_c")
+        >>> table["network"], table["errors"]["fog"]
+        ('AlexNet', [0.67474, 0.7605, 0.84378, 0.8726, 0.945])
     """
     if name not in _names():
         raise unknown("reference table", str(name), _names())

@@ -21,6 +21,11 @@ def nearest_neighbour_accuracy(
 
     Raises:
         ValueError: values that are not finite, neighbours or temperature out of range.
+
+    Examples:
+        >>> known, embeddings = [[1.0, 0.0], [0.0, 1.0]], [[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]]
+        >>> round(tfr.metrics.nearest_neighbour_accuracy(known, [0, 1], embeddings, [0, 1, 1], neighbours=1), 3)
+        0.667
     """
     if neighbours < 1 or not temperature > 0:
         raise ValueError(f"Expected neighbours >= 1 and temperature > 0. Received: {neighbours}, {temperature}")
@@ -43,6 +48,10 @@ def alignment(first: ArrayLike, second: ArrayLike) -> float:
     Args:
         first: [N, E], of one view.
         second: [N, E], of another view.
+
+    Examples:
+        >>> round(tfr.metrics.alignment([[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [1.0, 1.0]]), 3)
+        0.293
     """
     return float(np.mean(np.sum((_unit(first) - _unit(second)) ** 2, axis=1)))
 
@@ -57,6 +66,12 @@ def uniformity(embeddings: ArrayLike) -> float:
 
     Raises:
         ValueError: fewer than two.
+
+    Examples:
+        >>> round(tfr.metrics.uniformity([[1.0, 0.0], [1.0, 0.0]]), 3)
+        0.0
+        >>> round(tfr.metrics.uniformity([[1.0, 0.0], [-1.0, 0.0]]), 3)
+        -8.0
     """
     unit = _unit(embeddings)
     if len(unit) < 2:

@@ -26,6 +26,12 @@ def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
 
     Raises:
         ValueError: bad shapes, labels of one class, or no prediction that is wrong, where ever lower temperatures are better.
+
+    Examples:
+        >>> logits, labels = np.array([[4.0, 0.0]] * 4), np.array([0, 0, 0, 1])  # confidence 0.98, accuracy 0.75
+        >>> temperature = tfr.metrics.fit_temperature(logits, labels)
+        >>> round(temperature, 2), round(float(tf.nn.softmax(logits / temperature)[0, 0]), 2)
+        (3.64, 0.75)
     """
     logits, labels, _ = _checked(logits, labels)
 
@@ -50,6 +56,14 @@ def fit_vector_scaling(logits: ArrayLike, labels: ArrayLike) -> tuple[np.ndarray
 
     Raises:
         ValueError: as in `fit_temperature`, or a class without examples, whose bias would have no lower bound.
+
+    Examples:
+        >>> logits = np.array([[4.0, 0.0], [4.0, 0.0], [4.0, 0.0], [0.0, 1.0]])
+        >>> scale, bias = tfr.metrics.fit_vector_scaling(logits, [0, 0, 1, 1])
+        >>> scale.shape, bias.shape
+        ((2,), (2,))
+        >>> tf.nn.softmax(logits * scale + bias).numpy()[0].round(2)
+        array([0.67, 0.33])
     """
     logits, labels, columns = _checked(logits, labels)
     absent = np.setdiff1d(columns, labels)

@@ -35,6 +35,8 @@ from tf_robust.models.vit import vit_tiny4
 from tf_robust.models.weights import load_encoder, write_weights
 from tf_robust.utils.errors import unknown
 
+__all__ = ["MODELS", "build", "from_backbone", "load_encoder"]
+
 if keras.config.image_data_format() != "channels_last":
     raise ImportError(
         "Expected Keras with images [N, H, W, C]. Received: image_data_format channels_first (keras.json). "
@@ -75,6 +77,14 @@ def build(
 
     Raises:
         ValueError: unknown name, images smaller than the model allows, or a model without resizing.
+
+    Examples:
+        >>> network = tfr.models.build("lenet", (28, 28, 1), 10, seed=0)
+        >>> outputs = network(np.zeros([2, 28, 28, 1], np.float32))
+        >>> {name: one.shape.as_list() for name, one in outputs.items()}
+        {'logits': [2, 10], 'embedding': [2, 84]}
+        >>> network.count_params()
+        61706
     """
     keras.utils.set_random_seed(seed)
     if is_named(name) or weights:

@@ -119,6 +119,12 @@ def from_backbone(backbone: keras.Model, num_classes: int, *, mean: PerChannel =
 
     Returns:
         keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, E]}
+
+    Examples:
+        >>> layers = [keras.Input([32, 32, 3]), keras.layers.Conv2D(8, 3, activation="relu")]
+        >>> classifier = tfr.models.from_backbone(keras.Sequential(layers), num_classes=5, mean=0.5, std=0.5)
+        >>> {name: tuple(one.shape) for name, one in classifier.output.items()}
+        {'logits': (None, 5), 'embedding': (None, 8)}
     """
     given, returned = backbone.input_shape, backbone.output_shape
     if not isinstance(given, tuple) or len(given) != 4 or None in given[1:]:

@@ -33,6 +33,14 @@ def load_encoder(classifier: keras.Model, path: str, *, head: bool = False) -> N
     Raises:
         FileNotFoundError: there are no weights.
         ValueError: the weights are of another model (the message names the first layers that differ), or the file is damaged.
+
+    Examples:
+        >>> trained, new = (tfr.models.build("lenet", (28, 28, 1), classes, seed=classes) for classes in (10, 3))
+        >>> trained.save("trained.keras")
+        >>> tfr.models.load_encoder(new, "trained.keras")
+        >>> images = np.ones([1, 28, 28, 1], np.float32)
+        >>> bool(np.allclose(new(images)["embedding"], trained(images)["embedding"]))
+        True
     """
     if path.endswith((".keras", ".h5")):
         return _load_keras_file(classifier, path, head)

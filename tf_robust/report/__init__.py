@@ -18,3 +18,20 @@ from tf_robust.report.images import attacked_images, captioned_images, noise_sam
 from tf_robust.report.page import Additions, Image, to_html, to_latex, to_markdown, to_text, write
 from tf_robust.report.summary import evaluation_notes, summarize, summary_lines
 from tf_robust.report.tables import Evaluation, Paper, PerImage, Table, aggregate, results, to_frame
+
+__all__ = [
+    "Table",
+    "aggregate",
+    "attack_curves",
+    "captioned_images",
+    "certified_curves",
+    "reliability_diagram",
+    "response_rate_curves",
+    "save_png",
+    "summary_lines",
+    "to_html",
+    "to_latex",
+    "to_markdown",
+    "to_text",
+    "write",
+]

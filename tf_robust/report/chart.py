@@ -67,7 +67,13 @@ def embed(chart: Chart) -> str:
 
 
 def save_png(chart: Chart, folder: str) -> str:
-    """Writes `folder`/NAME.png and returns its path."""
+    """Writes `folder`/NAME.png and returns its path.
+
+    Examples:
+        >>> chart = tfr.report.response_rate_curves({"plain": ([0.9, 0.8, 0.6, 0.4], [1, 1, 0, 1])})
+        >>> tfr.report.save_png(chart, ".")
+        './response_rate.png'
+    """
     path = os.path.join(folder, f"{chart.name}.png")
     with atomic_file(path, "wb") as file:
         chart.save(file, format="png", scale_factor=_SCALE)

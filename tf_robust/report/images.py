@@ -33,7 +33,14 @@ Lines = Sequence[tuple[str, np.ndarray, Sequence[str] | None]]  # (title, images
 
 
 def captioned_images(path: str, lines: Lines) -> str:
-    """Draws lines of images, (title, images [N, H, W, C], a text under each image or None)."""
+    """Draws lines of images, (title, images [N, H, W, C], a text under each image or None).
+
+    Examples:
+        >>> images, labels = tfr.images(4, data="digits")
+        >>> noisy = tfr.corruptions.uniform_noise(images, seed=0).numpy()
+        >>> tfr.report.captioned_images("digits.png", [("clean", images, [str(label) for label in labels]), ("noise", noisy, None)])
+        'digits.png'
+    """
     longest = max(len(images) for _, images, _ in lines)
     texts = [[wrapped(text, _LETTERS) for text in given or ()] for _, _, given in lines]
     text_lines = max(text.count("\n") for of_line in texts for text in of_line or ("",))

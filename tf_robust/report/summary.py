@@ -25,7 +25,13 @@ def summarize(table: Table) -> list[tuple[str, str]]:
 
 
 def summary_lines(table: Table) -> list[str]:
-    """Returns the lines of the summary as text."""
+    """Returns the lines of the summary as text.
+
+    Examples:
+        >>> result = tfr.evaluate("zoo:digits/lenet_augmix", evaluations="clean", subset=100)
+        >>> tfr.report.summary_lines(tfr.report.aggregate([result.evaluation]))[0]
+        'Clean accuracy: lenet_augmix 97.0% [91.5, 99.0].'
+    """
     return [f"{label}: {numbers}." for label, numbers in summarize(table)]
 
 

@@ -68,7 +68,16 @@ class Difference(typing.NamedTuple):
 
 
 class Table(typing.TypedDict):
-    """Rows x metrics."""
+    """Rows x metrics.
+
+    Examples:
+        >>> result = tfr.evaluate("zoo:digits/lenet_augmix", evaluations="clean", subset=100)
+        >>> table = tfr.report.aggregate([result.evaluation])
+        >>> table["order"], table["metrics"], table["images"]
+        (['lenet_augmix'], ['clean', 'clean/per_class'], {'clean': 100, 'clean/per_class': 100})
+        >>> round(table["cells"]["lenet_augmix", "clean"]["mean"], 2)
+        0.97
+    """
 
     cells: dict[Key, Entry]  # of every row and metric that was measured
     order: list[str]  # names of the rows
@@ -117,6 +126,15 @@ def aggregate(
     Raises:
         ValueError: no evaluations, a duplicate row and seed, an unknown baseline; a metric with different evaluation cards (names the
             field that differs).
+
+    Examples:
+        >>> names = ("lenet_cross_entropy", "lenet_augmix")
+        >>> results = [tfr.evaluate(f"zoo:digits/{name}", evaluations="clean", subset=100) for name in names]
+        >>> table = tfr.report.aggregate([result.evaluation for result in results], baseline="lenet_cross_entropy")
+        >>> table["order"], table["headlines"]
+        (['lenet_cross_entropy', 'lenet_augmix'], ['clean'])
+        >>> round(table["differences"]["lenet_augmix", "clean"].mean, 3)
+        0.01
     """
     evaluations, paper = list(evaluations), paper or {}
     runs = _by_cell(evaluations)

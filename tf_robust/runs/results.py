@@ -26,6 +26,17 @@ class Result:
         evaluation: the content of its `evaluation.json`.
         model: the model; None: that which the run exported.
         temporary: deletes `folder` when the result is deleted.
+
+    Examples:
+        >>> result = tfr.evaluate("zoo:digits/lenet_augmix", evaluations="clean", subset=100)
+        >>> result
+        <Result of lenet_augmix on digits: 2 metrics>
+        >>> round(result.values["clean"], 2)
+        0.97
+        >>> result.frame()[["metric", "low", "high"]].round(3)
+                    metric    low  high
+        0            clean  0.915  0.99
+        1  clean/per_class    NaN   NaN
     """
 
     def __init__(
@@ -77,7 +88,15 @@ class Result:
 
 
 class Comparison:
-    """Models compared with a baseline on the same images; `table` is that of `report.aggregate`."""
+    """Models compared with a baseline on the same images; `table` is that of `report.aggregate`.
+
+    Examples:
+        >>> plain = tfr.evaluate("zoo:digits/lenet_cross_entropy", evaluations="clean", subset=100)
+        >>> robust = tfr.evaluate("zoo:digits/lenet_augmix", evaluations="clean", subset=100)
+        >>> frame = tfr.compare(plain, robust).frame()
+        >>> frame.loc[0, ["difference", "low", "high"]].astype(float).round(3).tolist(), bool(frame.loc[0, "significant"])
+        ([0.01, -0.01, 0.03], False)
+    """
 
     def __init__(self, results: Sequence[Result], baseline: str):
         self._results, self.table = results, _table(results, baseline)
@@ -112,9 +131,6 @@ class Comparison:
 def compare(*results: Result, baseline: str | None = None, **named: Result) -> Comparison:
     """Compares models that were evaluated on the same images, image by image.
 
-        tfr.compare(plain, robust).frame()
-        tfr.compare(plain=a, robust=b).report("comparison.html")
-
     Args:
         *results: the first is the baseline. Equal names are numbered; several seeds of a row, beside other rows, are averaged.
         baseline: name of another baseline.
@@ -122,6 +138,13 @@ def compare(*results: Result, baseline: str | None = None, **named: Result) -> C
 
     Raises:
         ValueError: fewer than two results, an unknown baseline, or results on different images or with different settings.
+
+    Examples:
+        >>> plain = tfr.evaluate("zoo:digits/lenet_cross_entropy", evaluations="clean", subset=100)
+        >>> robust = tfr.evaluate("zoo:digits/lenet_augmix", evaluations="clean", subset=100)
+        >>> print(tfr.compare(plain=plain, robust=robust))
+        Clean accuracy: robust 97.0%, +1.0 points [-1.0, 3.0] vs plain, not significant.
+        Measured on: 100 images, 1 seed; 95% intervals: paired over the images.
     """
     for result in (*results, *named.values()):
         if not isinstance(result, Result):

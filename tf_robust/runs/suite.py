@@ -52,9 +52,10 @@ def table_of(folder: str, home: str) -> tuple[str, list[str], dict]:
     rows = sorted(os.path.basename(file).removesuffix(".flags") for file in glob.glob(os.path.join(path, "*.flags")))
     suite_file, description = os.path.join(path, "suite.json"), {}
     if folder and os.path.exists(suite_file):
-        if unknown_keys := read_json(suite_file, advice="Try: docs/run.md lists its keys").keys() - _SCHEMA["properties"].keys():
+        keys = read_json(suite_file, advice="Try: docs/reference/training.md lists its keys").keys()
+        if unknown_keys := keys - _SCHEMA["properties"].keys():
             raise unknown(f"key in {suite_file}", min(unknown_keys), _SCHEMA["properties"])
-        description = read_json(suite_file, _SCHEMA, advice="Try: docs/run.md describes the values of its keys")
+        description = read_json(suite_file, _SCHEMA, advice="Try: docs/reference/training.md describes the values of its keys")
     if not folder or not (rows or "suites" in description):
         raise FileNotFoundError(f"Expected --suite to name a folder of .flags files. Received: {folder!r}")
     name = os.path.relpath(path, os.path.join(home, "flags")).replace(os.sep, "_").lstrip("._")

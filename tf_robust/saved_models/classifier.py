@@ -58,6 +58,15 @@ class Classifier:
         card: content of the model's `card.json`, or {}.
         batch_dependence: how its scores depend on the other images of a batch, for JSON; {}: not at all, or not checked.
         description: the model and how it is called, in one line.
+
+    Examples:
+        >>> from tf_robust.saved_models import loading
+        >>> classifier = loading.load_classifier("zoo:digits/lenet_augmix")
+        >>> classifier.input_shape, classifier.num_classes, classifier.pixel_scale, classifier.has_embedding
+        (TensorShape([None, 28, 28, 1]), 10, '0,1', True)
+        >>> images, _ = tfr.images(2, data="digits")
+        >>> {name: one.shape.as_list() for name, one in sorted(classifier.outputs(images).items())}
+        {'embedding': [2, 84], 'logits': [2, 10]}
     """
 
     def __init__(self, signature: Signature, interface: ModelInterface, *, path: str, loaded: object):

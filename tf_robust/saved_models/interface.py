@@ -41,6 +41,15 @@ class ModelInterface:
         trust: run the Python code in a Keras file (Lambda layers).
         check_inputs: before an evaluation of a model from elsewhere, compare its accuracy on some images with those under other
             pixel scales and another order of the classes, and stop if one of them fits better.
+
+    Examples:
+        >>> from tf_robust.saved_models.loading import ModelInterface
+        >>> interface = ModelInterface(input_range="-1,1", outputs="probabilities", input_size=96)
+        >>> (scale,), (offset,) = interface.affine()  # the model takes scale * image + offset
+        >>> float(scale), float(offset)
+        (2.0, -1.0)
+        >>> ModelInterface(input_range="0,255 bgr").blue_first
+        True
     """
 
     input_range: str = ""

@@ -45,6 +45,13 @@ def load_classifier(path: str | os.PathLike, interface: ModelInterface = ModelIn
 
     Raises FileNotFoundError if there is no model, and ValueError if it cannot be loaded or does not fit the interface; the message lists
     the model's signatures.
+
+    Examples:
+        >>> from tf_robust.saved_models import loading
+        >>> classifier = loading.load_classifier("zoo:digits/lenet_augmix")
+        >>> images, labels = tfr.images(20, data="digits")
+        >>> float(np.mean(np.argmax(classifier(images), axis=1) == labels))
+        1.0
     """
     if formats.is_function(path):
         name = os.fspath(path)
@@ -63,7 +70,13 @@ def load_classifier(path: str | os.PathLike, interface: ModelInterface = ModelIn
 
 
 def image_size_of(model: Classifier | keras.Model) -> tuple[int, int] | tuple[()]:
-    """Returns (height, width) that images for a model must have; () if that is unknown or the model takes any size."""
+    """Returns (height, width) that images for a model must have; () if that is unknown or the model takes any size.
+
+    Examples:
+        >>> from tf_robust.saved_models import loading
+        >>> loading.image_size_of(loading.load_classifier("zoo:digits/lenet_augmix"))
+        (28, 28)
+    """
     try:
         size = tuple(tf.TensorShape(getattr(model, "input_shape", None)).with_rank(4).as_list()[1:3])
     except (TypeError, ValueError):  # several inputs, or of unknown rank
@@ -80,6 +93,15 @@ def classifier_of(model: keras.Model | Callable, interface: ModelInterface = Mod
             probabilities if that is auto.
         interface: its input and output conventions, which the model must fit, with the default signature.
         name: of the model, for messages; empty: its own.
+
+    Examples:
+        >>> from tf_robust.saved_models import loading
+        >>> layers = [keras.layers.Rescaling(1 / 255), keras.layers.Flatten(), keras.layers.Dense(10, "softmax")]
+        >>> network = keras.Sequential([keras.Input([28, 28, 1]), *layers])
+        >>> interface = loading.ModelInterface(input_range="0,255", outputs="probabilities")
+        >>> classifier = loading.classifier_of(network, interface)
+        >>> classifier(np.ones([2, 28, 28, 1], np.float32)).shape, classifier.num_classes
+        (TensorShape([2, 10]), 10)
     """
     if interface.signature != ModelInterface.signature:
         raise ValueError(f"Expected a SavedModel with signature={interface.signature!r}. Received: a model in memory. Try: omit signature")

@@ -9,6 +9,8 @@ import tensorflow as tf
 from tf_robust.saved_models.interface import OUTPUTS, Kind
 from tf_robust.utils.errors import cause
 
+__all__ = ["Signature"]
+
 Axes = tuple[int, int, int, int]
 Result = typing.TypeVar("Result")
 _LAYOUTS: dict[str, Axes] = {"channels first": (0, 3, 1, 2), "channels last": (0, 1, 2, 3)}
@@ -25,6 +27,14 @@ class Signature:
         outputs: {name: TensorSpec}.
         has_graph: whether `call` consists of TensorFlow operations, which a SavedModel can hold.
         float_type: function that returns the narrowest type of floats that it is known to compute in.
+
+    Examples:
+        >>> from tf_robust.saved_models.signatures import Signature
+        >>> def call(images):
+        ...     return {"logits": tf.reduce_sum(images, [1, 2]) * [[-1.0, 1.0]]}
+        >>> takes, returns = tf.TensorSpec([None, 8, 8, 1], tf.float32), tf.TensorSpec([None, 2], tf.float32)
+        >>> print(Signature(call, {"images": takes}, {"logits": returns}))
+        images float32 [None, 8, 8, 1] -> logits float32 [None, 2]
     """
 
     call: Callable[..., dict[str, tf.Tensor]]

@@ -21,9 +21,6 @@ def check_attack(attack: Callable[..., Attack], *, norm: str | None = None, rand
     falls (or stays, if the attack has no radius). The result of an image depends on (seed, index) alone: not on its batch, its
     position or global generators. Images that are misclassified already are unchanged.
 
-        attacks.ATTACKS["random_signs"] = RandomSigns
-        testing.check_attack(RandomSigns, draws=5)
-
     Args:
         attack: the class in `ATTACKS`.
         norm: of the perturbations, `linf` or `l2`, ...; None: each of linf and l2 that the attack takes.
@@ -32,6 +29,15 @@ def check_attack(attack: Callable[..., Attack], *, norm: str | None = None, rand
 
     Raises:
         AssertionError: the contract is broken.
+
+    Examples:
+        >>> from tf_robust import testing
+        >>> class Idle(tfr.attacks.Attack):
+        ...     def perturb(self, predict, images, criterion, seed, indices):
+        ...         return images
+        >>> testing.check_attack(Idle)
+        Traceback (most recent call last):
+        AssertionError: Expected images that Idle changes. Received: unchanged images
     """
     known = hyperparameters.signature(attack).parameters
     for number, one in enumerate([norm] if norm or "norm" not in known else _norms(attack)):

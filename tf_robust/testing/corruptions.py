@@ -17,9 +17,6 @@ def check_corruption(corruption: Corruption, *, increasing: bool = True, atol: f
     depends on (seed, index) alone: not on its batch, on graph or eager mode, or on global generators. A corruption that draws
     gives other images for another seed and another index.
 
-        corruptions.CORRUPTIONS["tint"] = Corruption("tint", tinted, drawn, levels=(0.1, 0.2, 0.3, 0.4, 0.5))
-        testing.check_corruption(corruptions.CORRUPTIONS["tint"])
-
     Args:
         corruption: the entry of `CORRUPTIONS`.
         increasing: whether severity 5 changes images more than severity 1, on average.
@@ -27,6 +24,15 @@ def check_corruption(corruption: Corruption, *, increasing: bool = True, atol: f
 
     Raises:
         AssertionError: the contract is broken.
+
+    Examples:
+        >>> from tf_robust import testing
+        >>> darken = tfr.corruptions.Corruption("darken", lambda images, level: images * (1 - level), levels=(0.1, 0.2, 0.3, 0.4, 0.5))
+        >>> testing.check_corruption(darken)
+        >>> reverse = tfr.corruptions.Corruption("reverse", lambda images, level: images * (1 - level), levels=(0.5, 0.4, 0.3, 0.2, 0.1))
+        >>> testing.check_corruption(reverse)
+        Traceback (most recent call last):
+        AssertionError: Expected severity 5 of reverse to change images more than severity 1. Received: ...
     """
     images, name = photographs(), corruption.name
     changes = []

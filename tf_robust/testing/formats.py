@@ -20,15 +20,20 @@ def check_format(entry: formats.Format, path: str | os.PathLike | None = None) -
     A model that is read takes any number of images and gives each the same finite scores in every batch and each time. Scores of a
     written network are its logits: within 1e-4, or, if the format has fewer digits, within 10 % of the largest.
 
-        formats.FORMATS["mine"] = formats.Format(read, suffixes=(".mine",), gradients=False, graph=False)
-        testing.check_format(formats.FORMATS["mine"], "model.mine")
-
     Args:
         entry: of `FORMATS`.
         path: a model in this format, or NAME of a format of PREFIX:NAME; None: a network is written with the entry's writer.
 
     Raises:
         AssertionError: the contract is broken.
+
+    Examples:
+        >>> from tf_robust import testing
+        >>> from tf_robust.saved_models.formats import FORMATS
+        >>> testing.check_format(FORMATS["keras"])
+        >>> testing.check_format(FORMATS["hdf5"])
+        Traceback (most recent call last):
+        AssertionError: Expected path=, a model in the format hdf5, which has no writer and file. Received: path=None
     """
     name = next((name for name, one in formats.FORMATS.items() if one is entry), None)
     expect(name is not None, "an entry of FORMATS", entry)

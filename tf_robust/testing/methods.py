@@ -27,9 +27,6 @@ def check_method(method: type[Method], *, random: bool | None = None, **options:
     `gradients` assigns nothing. Randomness is a function of (seed, step): neither global generators nor earlier steps change it, and a
     training that is resumed from a checkpoint ends with the same weights, bit for bit. The exported classifier gives the same logits.
 
-        methods.METHODS["confidence_penalty"] = ConfidencePenalty
-        testing.check_method(ConfidencePenalty, weight=0.2)
-
     Args:
         method: the class of the entry in `METHODS`.
         random: whether another seed gives other weights; None: not checked.
@@ -37,6 +34,15 @@ def check_method(method: type[Method], *, random: bool | None = None, **options:
 
     Raises:
         AssertionError: the contract is broken.
+
+    Examples:
+        >>> from tf_robust import testing
+        >>> class Weighted(tfr.methods.CrossEntropy):
+        ...     def __init__(self, classifier, *, weight: float = 1.0, **kwargs):
+        ...         super().__init__(classifier, **kwargs)
+        >>> testing.check_method(Weighted)
+        Traceback (most recent call last):
+        AssertionError: Expected a line under Args: in the docstring of Weighted for each argument ... Received: none for ['weight']
     """
     _check_arguments(method)
     _check_training(method, options)

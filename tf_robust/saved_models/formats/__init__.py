@@ -25,6 +25,8 @@ if typing.TYPE_CHECKING:
 
     Reader = Callable[[str, bool], tuple[dict[str, Signature], object]]
 
+__all__ = ["FORMATS", "Format"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Format:
@@ -47,6 +49,13 @@ class Format:
         float32: whether the file keeps all digits of the weights.
         extra: of this package, which installs `packages`.
         packages: modules that write and run the format.
+
+    Examples:
+        >>> from tf_robust.saved_models.formats import FORMATS
+        >>> FORMATS["onnx"].suffixes, FORMATS["onnx"].gradients, FORMATS["onnx"].converted
+        (('.onnx',), False, True)
+        >>> sorted(name for name, one in FORMATS.items() if one.quantized)
+        ['tflite_int8']
     """
 
     reader: "Reader"

@@ -17,11 +17,19 @@ from tf_robust.utils.errors import unknown
 if typing.TYPE_CHECKING:
     import keras
 
+__all__ = ["card", "load", "names"]
+
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 def names() -> list[str]:
-    """Returns the names of the pretrained models, DATA/MODEL_METHOD."""
+    """Returns the names of the pretrained models, DATA/MODEL_METHOD.
+
+    Examples:
+        >>> from tf_robust.saved_models import zoo
+        >>> [name for name in zoo.names() if name.startswith("digits/")]
+        ['digits/lenet_augmix', 'digits/lenet_cross_entropy']
+    """
     return sorted(os.path.relpath(os.path.dirname(file), FOLDER) for file in glob.glob(os.path.join(FOLDER, "*", "*", "card.json")))
 
 
@@ -33,7 +41,14 @@ def folder_of(name: str) -> str:
 
 
 def card(name: str) -> dict[str, typing.Any]:
-    """Returns the card of a pretrained model: data, classes, training flags, versions, weights (hash), and its evaluation."""
+    """Returns the card of a pretrained model: data, classes, training flags, versions, weights (hash), and its evaluation.
+
+    Examples:
+        >>> from tf_robust.saved_models import zoo
+        >>> card = zoo.card("digits/lenet_augmix")
+        >>> card["data"], card["input"]["shape"], card["weights"]["parameters"]
+        ('digits', [None, 28, 28, 1], 61706)
+    """
     with open(os.path.join(folder_of(name), "card.json"), encoding="utf-8") as file:
         return json.load(file)
 
@@ -43,6 +58,13 @@ def load(name: str) -> "keras.Model":
 
     Raises ValueError if the name is not one of `saved_models.zoo.names()`, as `tf-robust list zoo` prints them, or for weights that are not
     those of the card.
+
+    Examples:
+        >>> from tf_robust.saved_models import zoo
+        >>> network = zoo.load("digits/lenet_augmix")
+        >>> images, _ = tfr.images(2, data="digits")
+        >>> {name: one.shape.as_list() for name, one in network(images).items()}
+        {'logits': [2, 10], 'embedding': [2, 84]}
     """
     description, folder = card(name), folder_of(name)
     if digest(folder) != description["weights"]["sha256"]:
