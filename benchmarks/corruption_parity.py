@@ -26,6 +26,7 @@ from tf_robust.utils import environment
 from tf_robust.utils.files import atomic_file
 
 PACKAGES = ("tensorflow", "numpy", "scipy", "pillow")
+EQUAL = "100.00 %, 0.000, 0.00"  # of corruptions that agree at every severity; they share a line
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"  # the text between them is replaced
 flags.DEFINE_list("names", list(oracles.ORACLES), "corruptions to compare.")
 flags.DEFINE_list("images", ["24", "12", "4"], "numbers of images for cifar, tiny_imagenet, imagenet.")
@@ -63,10 +64,16 @@ def main(_):
         "| corruption | " + " | ".join(f"{which}, {side} px" for which, side in severities.SETS.items()) + " |",
         "|" + " --- |" * (1 + len(counts)),
     ]
+    others = 0  # that are equal
     for name in FLAGS.names:
         cells = [cell(*worst(name, which, count)) for which, count in counts.items()]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-        print(lines[-1], flush=True)
+        line = f"| {name} | {' | '.join(cells)} |"
+        print(line, flush=True)
+        if {*cells} == {EQUAL}:
+            others += 1
+        else:
+            lines.append(line)
+    lines += [f"| {others} others |" + f" {EQUAL} |" * len(counts)] if others else []
     if FLAGS.output:
         renew(FLAGS.output, lines)
 

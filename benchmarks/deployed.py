@@ -160,7 +160,8 @@ TensorFlow function from Python.
 python benchmarks/deployed.py --data_dir=DIR
 python benchmarks/deployed.py --data_dir=DIR --latency
 ```
-Commits {commits}; {machine}; seed 0. `cifar10` is the JPEG-compressed copy on which these models were trained (`docs/zoo.md`). {missing}
+Commits {commits}; {machine}; seed 0.
+`cifar10` is the JPEG-compressed copy on which these models were trained (`docs/reference/zoo.md`). {missing}
 """
 
 

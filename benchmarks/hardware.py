@@ -3,7 +3,7 @@
     python benchmarks/hardware.py docs/hardware.json --flagfile=flags/fcl/small/fcl.flags --data_dir=DIR
 
 The time of a step is the larger of the computation on the devices and the input pipeline on the CPU cores, plus the summation of
-the gradients over the devices. docs/scale.md has the limits and the accuracy of this model.
+the gradients over the devices. docs/reference/scale.md has the limits and the accuracy of this model.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from tf_robust.runs.run import Run
 from tf_robust.utils.files import read_json
 from tf_robust.utils.progress import duration
 
-ALLOCATED = 1.5  # memory of a step divided by what its graph keeps (docs/scale.md)
+ALLOCATED = 1.5  # memory of a step divided by what its graph keeps (docs/reference/scale.md)
 _SMALL = 32  # images per batch for timing the input pipeline
 _BATCHES = 24  # timed batches
 _NUMBER = {"type": "number", "exclusiveMinimum": 0}
@@ -79,7 +79,7 @@ class Hardware:
         Raises:
             ValueError: an unknown or missing field, or an invalid value.
         """
-        return cls(**read_json(path, _SCHEMA, "docs/scale.md describes the fields"))
+        return cls(**read_json(path, _SCHEMA, "docs/reference/scale.md describes the fields"))
 
     def compute_seconds(self, flops: float, devices: int) -> float:
         """Returns the time of `flops` operations on several devices."""
@@ -246,7 +246,7 @@ def to_text(predictions: Sequence[tuple[Mapping, Mapping]], hardware: Hardware, 
     disk = seeds * sum(cost["disk"] for _, cost in predictions)
     return (
         f"{text}\n\nTotal of {len(predictions) * seeds} runs on {hardware.devices} devices, one after the other: {duration(total)}, "
-        f"{disk / 2**30:.2f} GiB. Predicted, not measured (docs/scale.md): without validation, attacks, reading from disk, and "
+        f"{disk / 2**30:.2f} GiB. Predicted, not measured (docs/reference/scale.md): without validation, attacks, reading from disk, and "
         "training without steps (–)."
     )
 

@@ -1,6 +1,6 @@
 """Estimated training times of the papers' tables on 1, 8 and 64 accelerators, and a check of the cost model on this machine.
 
-    python benchmarks/scale.py                            # half an hour or more; updates the tables of docs/scale.md
+    python benchmarks/scale.py                            # half an hour or more; updates the tables of docs/reference/scale.md
 
 Check: each row trains a few steps in a separate process, as --dry_run does. The utilization, the fraction of the machine's peak
 (of a large matrix product) that training reaches, is fitted to the first row and used to predict the times of the others. The growth
@@ -61,7 +61,7 @@ flags.DEFINE_list("parts", ["check", "tables"], "parts to run.")
 flags.DEFINE_string(
     "hardware", str(ROOT / "docs" / "hardware.json"), "file that describes the accelerators, of which 1, 8 and 64 are assumed."
 )
-flags.DEFINE_string("output", str(ROOT / "docs" / "scale.md"), "page whose tables are updated; empty: print only.")
+flags.DEFINE_string("output", str(ROOT / "docs" / "reference" / "scale.md"), "page whose tables are updated; empty: print only.")
 flags.DEFINE_string("row", "", "internal: the row of the check that a subprocess trains.")
 FLAGS = flags.FLAGS
 

@@ -1,17 +1,23 @@
-"""Pages of the site that are made when it is built: from `--help`, the recorded flags, docstrings, `examples/` and `results/`.
+"""Pages of the site that are made when it is built: from `--help`, flags, docstrings, `examples/` and `results/`.
 
-A page has a marker such as `<!-- generated: flags -->` where the generated text goes. Code spans that name a document of the
+A page has a marker such as `<!-- generated: methods -->` where the generated text goes. Code spans that name a document of the
 repository, such as `results/fcl/table1.md`, become links.
 """
 
 import ast
+import functools
 import glob
+import hashlib
+import importlib
+import inspect
 import json
 import os
 import posixpath
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -20,6 +26,7 @@ from mkdocs.structure.pages import Page
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ZOO = "tf_robust/saved_models/zoo"
 PROJECT = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+_CITED = re.compile(r"\(([A-Z][^()]*\b20\d\d[^()]*)\)|\b([A-Z]\w+ paper)")
 _SPAN = re.compile(r"(?<!\[)`([\w/.-]+\.(?:md|ipynb))`(?!\])")
 
 
@@ -31,6 +38,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     files.append(File.generated(config, "notebook.md", content=_notebook()))
     for module in re.findall(r"api/([\w.]+)\.md", json.dumps(config.nav)):
         files.append(File.generated(config, f"api/{module}.md", content=_api(module)))
+    for command in re.findall(r"commands/(\w+)\.md", json.dumps(config.nav)):
+        files.append(File.generated(config, f"reference/commands/{command}.md", content=_command(command)))
+    for script in _found("examples/*.py"):
+        if picture := _picture(script):
+            files.append(File.generated(config, f"gallery/{os.path.basename(picture)}", abs_src_path=picture))
     return files
 
 
@@ -46,7 +58,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return match[0]
         return f"[`{match[1]}`]({posixpath.relpath(target, folder)})"
 
-    return _SPAN.sub(linked, markdown.replace("](../results/", "](results/"))
+    start = posixpath.relpath(".", folder)
+    return _SPAN.sub(linked, re.sub(r"\]\((?:\.\./)+(results/|CONTRIBUTING|CHANGELOG)", rf"]({start}/\1", markdown))
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -74,16 +87,20 @@ def _api(module):
     """Returns the page of a module: its public names, those that a package imports included."""
     path = module.replace(".", "/")
     package = os.path.exists(os.path.join(ROOT, path, "__init__.py"))
-    lines = [f"# {module}", "", f"::: {module}", "    options:", "      show_root_toc_entry: false"]
-    if package:
-        lines += ["      members:", *(f"        - {name}" for name in _public(_read(f"{path}/__init__.py"), module))]
+    source = _read(f"{path}/__init__.py" if package else f"{path}.py")
+    note = "Examples use `np` (NumPy), `tf` (TensorFlow), `keras`, and `tfr` (`import tf_robust as tfr`)."
+    lines = [f"# {module}", "", note, "", f"::: {module}", "    options:", "      show_root_toc_entry: false"]
+    if package or "__all__" in source:
+        lines += ["      members:", *(f"        - {name}" for name in _public(source, module))]
     return "\n".join(lines)
 
 
 def _public(source, module):
-    """Returns the public names of a package: the functions, classes and constants that it defines or imports from its own modules."""
+    """Returns the public names of a package: its `__all__`, or the names that it defines or imports from its own modules."""
     names = []
     for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return ast.literal_eval(node.value)
         if isinstance(node, ast.ImportFrom) and node.module.startswith(f"{module}."):
             names += [alias.asname or alias.name for alias in node.names]
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -93,18 +110,29 @@ def _public(source, module):
     return [name for name in names if not name.startswith("_")]
 
 
-def _help():
-    """Returns the `--help` of every command."""
+def _import_package():
+    """Makes the package importable, without TensorFlow's messages."""
     sys.path.insert(0, ROOT)
-    from tf_robust.cli.command_line import COMMANDS
+    from tf_robust.utils import quiet
 
-    parts = []
-    for command in ("", *COMMANDS):
-        run = subprocess.run(
-            [sys.executable, "-m", "tf_robust", *command.split(), "--help"], cwd=ROOT, capture_output=True, text=True, check=True
-        )
-        parts.append(f"## tf-robust {command}\n\n```text\n{run.stdout.strip()}\n```")
-    return "\n\n".join(parts)
+    return quiet.importing([])
+
+
+def _command(name):
+    """Returns the page of a command: its purpose, examples and tables of its flags."""
+    with _import_package():
+        from tf_robust.cli.command_line import COMMANDS
+    command = COMMANDS[name]
+    examples = "\n".join(f"tf-robust {example}" for example in command.examples)
+    usage = " ".join(filter(None, ("tf-robust", name, command.argument, "[--FLAG=VALUE ...]")))
+    return f"# tf-robust {name}\n\n{command.purpose}\n\n`{usage}`\n\n```sh\n{examples}\n```\n\n{_flags(name)}"
+
+
+def _commands():
+    """Returns a table of the commands."""
+    with _import_package():
+        from tf_robust.cli.command_line import COMMANDS
+    return _table(("command", "purpose"), [(f"[{name}](commands/{name}.md)", one.purpose) for name, one in COMMANDS.items()])
 
 
 def _table(head, rows):
@@ -115,38 +143,28 @@ def _table(head, rows):
     return "\n".join("| " + " | ".join(row) + " |" for row in cells)
 
 
-def _flags():
-    """Returns tables of the flags of a training, of evaluations, of each other command, and of each method and view that has
-    flags of its own."""
-    sys.path.insert(0, ROOT)
-    from tf_robust.utils import quiet
-
-    with quiet.importing([]):
+def _flags(name):
+    """Returns tables of the flags of a command: its own, of evaluations, and for `train` of each method, augmentation and view."""
+    with _import_package():
         from tf_robust import methods
         from tf_robust.cli.command_line import COMMANDS
         from tf_robust.configs import EvalConfig
         from tf_robust.data.augment import VIEWS
         from tf_robust.runs.config import own_parameters
         from tf_robust.utils.hyperparameters import parameters
-    training, of_evaluations = COMMANDS["train"].parameters(), parameters(EvalConfig)
-    sections = {"Flags of train": training}
-    for name, command in COMMANDS.items():
-        if name != "train" and (
-            own := {flag: one for flag, one in command.parameters().items() if flag not in {**training, **of_evaluations}}
-        ):
-            sections[f"Further flags of {name}"] = own
-    for name in methods.METHODS:
-        sections[f"Flags of the method {name}"] = own_parameters(name)
-    for name in VIEWS:
-        sections[f"Flags of the view {name}"] = own_parameters("", (name,))
+    command, of_evaluations = COMMANDS[name], parameters(EvalConfig)
+    sections = {"Flags": command.parameters()}
+    if name == "train":
+        sections |= {f"Flags of the method {method}": own_parameters(method) for method in methods.METHODS}
+        sections |= {f"Flags of the view {view}": own_parameters("", (view,)) for view in VIEWS}
     tables = [
         f"## {title}\n\n" + _table(("flag and its default", "meaning"), [(_flag(one), one.help) for _, one in sorted(found.items())])
         for title, found in sections.items()
         if found
     ]
-    owners = {name: ", ".join(f"`--{owner}`" for owner in of_flag) for name, of_flag in sorted(COMMANDS["train"].unused().items())}
-    further = [(_flag(of_evaluations[name]), belongs, of_evaluations[name].help) for name, belongs in owners.items()]
-    tables.insert(1, "## Flags of evaluations\n\n" + _table(("flag and its default", "belongs to", "meaning"), further))
+    owners = {flag: ", ".join(f"`--{owner}`" for owner in of_flag) for flag, of_flag in sorted(command.unused().items())}
+    if further := [(_flag(of_evaluations[flag]), belongs, of_evaluations[flag].help) for flag, belongs in owners.items()]:
+        tables.insert(1, "## Flags of evaluations\n\n" + _table(("flag and its default", "belongs to", "meaning"), further))
     return "\n\n".join(tables)
 
 
@@ -161,10 +179,7 @@ def _names(section, head):
     """Returns a function that returns a table of the names in a section of `tf-robust list`."""
 
     def table():
-        sys.path.insert(0, ROOT)
-        from tf_robust.utils import quiet
-
-        with quiet.importing([]):
+        with _import_package():
             from tf_robust.cli.show import names
 
             return _table((head, "meaning"), [(f"`{name}`", text) for name, text in names()[section][1].items()])
@@ -172,12 +187,39 @@ def _names(section, head):
     return table
 
 
+def _classes(registry, module):
+    """Returns a function that returns a table of classes: name, first paragraph of the docstring, source, cost where it is recorded."""
+
+    def table():
+        with _import_package():
+            entries = getattr(importlib.import_module(module), registry)
+        costs = _costs() if registry == "METHODS" else {}
+        rows = []
+        for name, entry in entries.items():
+            meaning = inspect.getdoc(entry).split("\n\n")[0]
+            module_line = inspect.getdoc(inspect.getmodule(entry)).split("\n")[0]
+            cited = _CITED.findall(meaning) or _CITED.findall(module_line)
+            source = "".join(cited[0]) if cited else ""
+            link = f"[`{name}`](../api/{module}.md#{module}.{entry.__name__})"
+            rows.append((link, meaning, source, *([costs.get(name, "")] if costs else [])))
+        return _table(("name", "meaning", "source", *(["time of a step"] if costs else [])), rows)
+
+    return table
+
+
+def _costs():
+    """Returns {method: smallest and largest recorded time of a training step of ResNet-20, relative to cross-entropy}."""
+    found = {}
+    for path in _found("results/benchmarks/*/train_step.json"):
+        for row in json.loads(_read(path))["rows"]:
+            if row["model"] == "resnet20":
+                found.setdefault(row["row"], []).append(row["ratio"])
+    return {name: "–".join(sorted({f"{min(ratios):.1f}", f"{max(ratios):.1f}"})) for name, ratios in found.items()}
+
+
 def _metrics():
     """Returns tables of the metrics with their long names and meanings."""
-    sys.path.insert(0, ROOT)
-    from tf_robust.utils import quiet
-
-    with quiet.importing([]):
+    with _import_package():
         from tf_robust.evaluation.metric_table import examples
         from tf_robust.evaluation.metric_value import describe
 
@@ -190,14 +232,35 @@ def _metrics():
 
 
 def _examples():
-    """Returns every script of `examples/` with its docstring as introduction."""
+    """Returns every script of `examples/` with its picture and its docstring as introduction."""
     parts = []
     for path in _found("examples/*.py"):
         source = _read(path)
-        introduction = ast.get_docstring(ast.parse(source))
+        title, _, introduction = ast.get_docstring(ast.parse(source)).partition(".\n")
         code = source.split('"""', 2)[2].strip()
-        parts.append(f"## {os.path.basename(path)}\n\n{introduction}\n\n```python\n{code}\n```")
+        picture = f"![{title}](gallery/{os.path.basename(_picture(path))})\n\n" if _picture(path) else ""
+        parts.append(f'## {title}\n\n{introduction.strip()}\n\n{picture}```python title="{path}"\n{code}\n```')
     return "\n\n".join(parts)
+
+
+@functools.cache
+def _picture(script):
+    """Runs a script that writes a picture of its own name into a folder, and returns the picture; "": it writes none.
+
+    Pictures are kept in `.cache/gallery`, by the text of the script.
+    """
+    name = os.path.splitext(os.path.basename(script))[0]
+    if f"{name}.png" not in _read(script):
+        return ""
+    folder = os.path.join(ROOT, ".cache", "gallery", hashlib.sha256(_read(script).encode()).hexdigest()[:16])
+    picture = os.path.join(folder, f"{name}.png")
+    if not os.path.exists(picture):
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryDirectory() as written:
+            environment = {**os.environ, "PYTHONPATH": ROOT}
+            subprocess.run([sys.executable, os.path.join(ROOT, script), written], env=environment, capture_output=True, check=True)
+            shutil.move(os.path.join(written, f"{name}.png"), picture)
+    return picture
 
 
 def _recorded():
@@ -229,13 +292,13 @@ def _zoo():
 
 
 GENERATED = {
-    "help": _help,
-    "flags": _flags,
+    "commands": _commands,
     "metrics": _metrics,
-    "methods": _names("methods", "method"),
+    "methods": _classes("METHODS", "tf_robust.methods"),
+    "attacks": _classes("ATTACKS", "tf_robust.attacks"),
     "models": _names("models", "model"),
     "views": _names("views", "view"),
-    "attacks": _names("attacks", "attack"),
+    "corruptions": _names("corruptions", "corruption"),
     "examples": _examples,
     "recorded": _recorded,
     "zoo": _zoo,

@@ -1,4 +1,6 @@
-"""Trains a small PyTorch network on digits, makes it more robust against attacks, and measures both networks in PyTorch.
+"""Harden a PyTorch model.
+
+Trains a small network on digits, makes it more robust against attacks, and evaluates both networks in PyTorch.
 
     python examples/harden_a_pytorch_model.py
 

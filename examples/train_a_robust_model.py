@@ -1,9 +1,11 @@
-"""Trains a Keras model of your own plainly and by a robust method, and prints what was gained on noisy images at what cost on clean ones.
+"""Train a robust model.
+
+A Keras model is trained plainly and by a robust method. The script prints the gain on noisy images and the cost on clean ones.
 
     python examples/train_a_robust_model.py
     python examples/train_a_robust_model.py --epochs=20 --folder=models
 
-docs/keras_script.md explains the arguments; docs/choose_a_method.md names methods for other kinds of image degradation.
+docs/guide/train_in_your_script.md explains the arguments; docs/advice.md names methods for other kinds of image degradation.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The tables of benchmarks and of docs/scale.md, and the rule by which the quick ones fail; nothing is timed."""
+"""The tables of benchmarks and of docs/reference/scale.md, and the rule by which the quick ones fail; nothing is timed."""
 
 import json
 import types

@@ -74,7 +74,9 @@ def test_a_damaged_file_is_named_or_still_valid(name, tmp_path):
             read(path)
         except ValueError as error:
             refused += 1
-            advice = ("Try: docs/run.md", "Known: ") if name == "suite.json" else ("Try: delete it, or restore an intact copy",)
+            advice = (
+                ("Try: docs/reference/training.md", "Known: ") if name == "suite.json" else ("Try: delete it, or restore an intact copy",)
+            )
             assert path in str(error) and any(text in str(error) for text in advice)
     assert refused > 150
 

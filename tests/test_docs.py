@@ -2,6 +2,7 @@
 
 import ast
 import glob
+import importlib.util
 import json
 import os
 import re
@@ -15,13 +16,22 @@ from PIL import Image
 
 from tests.conftest import ROOT
 from tests.small_runs import omit_charts
-from tf_robust import api, corruptions, methods
-from tf_robust.cli import command_line
+from tf_robust import api, attacks, corruptions, methods
+from tf_robust.cli import checks, command_line
 from tf_robust.data import kinds
+from tf_robust.evaluation.metric_table import METRICS
 from tf_robust.runs import run as run_module
+from tf_robust.saved_models import formats
 
 DOCS = os.path.join(ROOT, "docs")
-PAGES = sorted([*glob.glob(os.path.join(DOCS, "*.md")), *glob.glob(os.path.join(ROOT, "*.md"))])
+specification = importlib.util.spec_from_file_location("words", os.path.join(DOCS, "words.py"))
+words = importlib.util.module_from_spec(specification)
+specification.loader.exec_module(words)
+PAGES = sorted([*glob.glob(os.path.join(DOCS, "**", "*.md"), recursive=True), *glob.glob(os.path.join(ROOT, "*.md"))])
+
+
+def relative(page):
+    return os.path.relpath(page, ROOT).removeprefix("docs/")
 
 
 def read(path):
@@ -33,15 +43,19 @@ def run(name):
     """The names that a page's snippets leave behind."""
     names = {}
     for snippet in re.findall(r"```python\n(.*?)```", read(os.path.join(DOCS, name)), re.DOTALL):
-        exec(snippet, names)
+        exec(snippet.replace("epochs=20", "epochs=2"), names)
     return names
 
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(methods, "METHODS", dict(methods.METHODS))
-    monkeypatch.setattr(kinds, "DATA_KINDS", dict(kinds.DATA_KINDS))
+    for name, module in (("METHODS", methods), ("ATTACKS", attacks), ("DATA_KINDS", kinds), ("FORMATS", formats)):
+        monkeypatch.setattr(module, name, dict(getattr(module, name)))
+    metrics = dict(METRICS)
+    yield
+    METRICS.clear()
+    METRICS.update(metrics)
 
 
 def blank(folder, *_):
@@ -66,7 +80,9 @@ def little(request, monkeypatch):
             return train(folder, **{"train_examples": 64, "subset": 50, "batch_size": 32, **arguments})
 
     monkeypatch.setattr(api, "train", with_few_images)
-    monkeypatch.setattr(api, "images", lambda count, **arguments: images({200: 21}.get(count, count), **arguments))  # of keras_script.md
+    monkeypatch.setattr(
+        api, "images", lambda count, **arguments: images({200: 21}.get(count, count), **arguments)
+    )  # of train_in_your_script.md
     monkeypatch.setattr(corruptions, "CORRUPTIONS", {name: corruptions.CORRUPTIONS[name] for name in ("fog", "contrast")})
     monkeypatch.setattr(sys.modules["tf_robust.data.augmix"], "NINE", ("autocontrast", "equalize", "posterize"))
     monkeypatch.setattr(sys.modules["tf_robust.data.augmix"], "LONGEST", 1)
@@ -77,9 +93,9 @@ def little(request, monkeypatch):
     tf.config.run_functions_eagerly(False)
 
 
+@pytest.mark.slow  # trains and exports
 def test_requests_to_a_server_match_the_exported_signatures():
-    names = run("deploy.md")
-    assert names["kernels"] == {"conv2d": "float32", "dense": "int8"}  # Keras leaves convolutions as they are
+    names = run("guide/deploy.md")
     signatures = names["model"].signatures
     for text in (names["request"], names["small_request"]):
         request = json.loads(text)
@@ -92,26 +108,22 @@ def test_requests_to_a_server_match_the_exported_signatures():
         np.testing.assert_allclose(probabilities, names["probabilities"], atol=1e-5)
 
 
-def test_measure_your_model():
-    names = run("measure_your_model.md")
-    assert 0 <= names["result"].values["corruptions/fog"] <= 1 and names["attacked"].shape == names["images"].shape
+def test_an_evaluation_with_results_per_image():
+    names = run("guide/evaluate_a_model.md")
+    assert 0 <= names["result"].values["corruptions/fog"] <= 1
     assert names["fog"].correct.mean() == names["result"].values["corruptions/fog/3"]
-
-
-def test_shifts():
-    values = run("shifts.md")["result"].values
-    assert values["clean"] - 0.2 > values["shift/moved"] > 0
 
 
 @pytest.mark.slow
 def test_harden(tmp_path):
-    names = run("harden.md")
+    names = run("guide/harden_a_model.md")
     assert (tmp_path / "harden.html").exists() and (tmp_path / "robust.keras").exists()
     assert 0.5 < names["hardened"].values["clean"][0] <= 1
 
 
+@pytest.mark.slow  # checks the contract of each kind of extension; plug-ins of the command line: test_plugins.py
 def test_extend():
-    names = run("extend.md")
+    names = run("reference/extend.md")
     (epoch,) = json.loads(read("runs/penalty/history.json"))
     assert names["result"].evaluation["method"] == "confidence_penalty"
     assert epoch["total"] == pytest.approx(epoch["cross_entropy"] + epoch["penalty"]) and epoch["penalty"] < 0
@@ -121,23 +133,23 @@ def test_extend():
 
 
 def test_a_method_in_a_keras_script(tmp_path):
-    names = run("keras_script.md")
+    names = run("guide/train_in_your_script.md")
     assert (tmp_path / "report.html").exists()
     images = names["images"][:3]
     np.testing.assert_allclose(names["robust"](images), names["classifier"](images), rtol=1e-6)
     assert {"loss", "val_loss", "accuracy", "stability"} <= set(names["history"].history) and os.path.exists("best.keras")
 
 
-@pytest.mark.parametrize("name", ["attack.md", "corrupt.md"])
+@pytest.mark.parametrize("name", ["guide/attack_a_model.md", "reference/corruptions.md"])
 def test_snippets_of_attacks_and_corruptions(name):
     names = run(name)
-    changed = names["attacked" if name == "attack.md" else "worse"]
+    changed = names["attacked" if "attack" in name else "worse"]
     assert changed.shape == names["images"].shape and np.abs(changed - names["images"]).max() > 0.01
 
 
 @pytest.mark.drawn
 def test_training_in_python():
-    names = run("run.md")
+    names = run("guide/command_line.md")
     assert {"bal", "un", "nun"} <= {*names["result"].values} and names["result"].values.keys() == names["plain"].values.keys()
 
 
@@ -164,36 +176,44 @@ def spans(page):
     return re.findall(r"`tf-robust ([^`]*)`", re.sub(r"^```.*?^```", "", read(page), flags=re.DOTALL | re.MULTILINE).replace("\n", " "))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=os.path.basename)
+@pytest.mark.parametrize("page", PAGES, ids=relative)
 def test_commands_in_sentences_can_be_parsed(page, monkeypatch):
     """Those in code blocks run in test_docs_commands.py."""
     monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(checks, "check_data", lambda options: None)  # files of the user
     for span in spans(page):
         span = re.sub(r"(?<=[\s=])model\.\w+", "zoo:digits/lenet_augmix", span)  # a model that exists
         words = [
             word for word in shlex.split(re.sub(r"'runs/[^']*'", "results/urrl/small.json", span)) if word not in ("COMMAND", "--help")
         ]
-        if words in (["evaluate"], ["suite"], ["sweep"], ["report"], ["attack"], ["convert"]):
-            continue  # only the name of the command
+        if len(words) < 2 or re.search(r"\b(MODEL|NAME|SUFFIX)\b", span):
+            continue  # the name of a command alone, or placeholders
         command_line.read_command(words)
+
+
+@pytest.mark.slow  # seven trainings, ten evaluations
+@pytest.mark.parametrize("name", ["advice.md", "reference/attacks.md", "reference/evaluations.md", "reference/zoo.md"])
+def test_snippets_run(name):
+    assert run(name)
 
 
 def test_commands_for_several_machines_can_be_parsed():
     """Those of other pages run in test_docs_commands.py."""
-    blocks = "".join(re.findall(r"^```sh\n(.*?)^```", read(os.path.join(DOCS, "devices.md")), re.DOTALL | re.MULTILINE))
+    blocks = "".join(re.findall(r"^```sh\n(.*?)^```", read(os.path.join(DOCS, "reference", "scale.md")), re.DOTALL | re.MULTILINE))
     parsed = [command_line.read_command(shlex.split(line)) for line in re.findall(r"tf-robust (.*)", blocks)]
     assert {(command.name, options.get("strategy")) for command, options in parsed} >= {("train", "multi_worker"), ("serve", None)}
 
 
 def anchors(text):
-    """The anchors of a page's headings, as on GitHub and in MkDocs."""
+    """The anchors of a page: of its headings, as on GitHub and in MkDocs, and its own."""
     headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    named = re.findall(r'<a id="([\w-]+)">', text)
+    return {*named, *(re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings)}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=os.path.basename)
+@pytest.mark.parametrize("page", PAGES, ids=relative)
 def test_links_lead_to_files_and_headings(page):
-    generated = re.compile(r"(api/[\w.]+\.md)$")  # made when the site is built, which checks them
+    generated = re.compile(r".*\b(api|commands)/[\w.]+\.md$")  # made when the site is built, which checks them
     for target, anchor in re.findall(r"\]\(([\w./-]*)(?:#([\w-]+))?\)", read(page)):
         path = os.path.join(os.path.dirname(page), target) if target else page
         assert os.path.exists(path) or generated.match(target), f"{page}: {target}"
@@ -201,6 +221,11 @@ def test_links_lead_to_files_and_headings(page):
 
 
 def test_every_page_is_in_the_navigation_once():
-    navigation = re.findall(r": ([\w/]+\.md)$", read(os.path.join(ROOT, "mkdocs.yml")), re.MULTILINE)
+    navigation = re.findall(r"(?:-|:) ([\w/]+\.md)$", read(os.path.join(ROOT, "mkdocs.yml")), re.MULTILINE)
     assert len(set(navigation)) == len(navigation)
-    assert {os.path.basename(page) for page in PAGES} <= {*navigation, "README.md"}
+    assert {relative(page) for page in PAGES} <= {*navigation, "README.md"}
+
+
+def test_pages_keep_their_limits_of_words_and_the_vocabulary():
+    report, met = words.check(words.pages())
+    assert met, "\n".join(report)

@@ -1,7 +1,7 @@
 """Every command line of the README and of the documents runs, page by page and in order, at a tiny size.
 
 What is made tiny: the data sets, the epochs, the rows of a suite (the first one alone, on clean images), the corruptions
-(two of 19). The commands for several machines (devices.md, cluster.md) run in test_devices.py, data/test_service.py and
+(two of 19). The commands for several machines (scale.md) run in test_devices.py, data/test_service.py and
 integrations/test_launchers.py, those with a module of the user (extend.md) in test_plugins.py.
 """
 
@@ -31,8 +31,8 @@ HAS_TORCH = importlib.util.find_spec("torch") is not None
 DOCS = os.path.join(ROOT, "docs")
 PAGES = [
     page
-    for page in sorted([*glob.glob(os.path.join(DOCS, "*.md")), os.path.join(ROOT, "README.md")])
-    if os.path.basename(page) not in ("devices.md", "cluster.md", "extend.md")
+    for page in sorted([*glob.glob(os.path.join(DOCS, "**", "*.md"), recursive=True), os.path.join(ROOT, "README.md")])
+    if os.path.basename(page) not in ("scale.md", "extend.md")
 ]
 _TRAINING = ["--seeds=0", "--epochs=1", "--batch_size=10", "--train_examples=10", "--subset=15"]
 TINY = {
@@ -101,7 +101,7 @@ def places(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=os.path.basename)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: os.path.relpath(page, ROOT).removeprefix("docs/"))
 def test_the_commands_of_a_page_run(page, places, tmp_path, monkeypatch):
     for name in os.listdir(places):
         os.symlink(places / name, tmp_path / name)

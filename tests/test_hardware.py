@@ -31,7 +31,7 @@ def test_invalid_hardware_files_raise(tmp_path):
     without = {name: good[name] for name in good if name != "cores"}
     for bad in ({**good, "flops": 0}, {**good, "utilization": 14}, {**good, "gpus": 3}, without):
         (tmp_path / "bad.json").write_text(json.dumps(bad))
-        with pytest.raises(ValueError, match="bad.json.*docs/scale.md describes the fields"):
+        with pytest.raises(ValueError, match="bad.json.*docs/reference/scale.md describes the fields"):
             Hardware.read(str(tmp_path / "bad.json"))
 
 

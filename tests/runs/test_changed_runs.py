@@ -261,7 +261,7 @@ def test_an_interrupted_evaluation_exits_as_after_ctrl_c(finished, monkeypatch, 
         ({"baselin": "low"}, "Unknown key in .*suite.json: 'baselin'. Did you mean 'baseline'?"),
         ({"baseline": "lo"}, "Unknown .baseline. in .*suite.json: 'lo'. Did you mean 'low'?"),
         ({"rows": ["low", "hihg"]}, "Unknown row in .rows. of .*suite.json: 'hihg'. Did you mean 'high'?"),
-        ({"notes": "text"}, "is not of type 'array'.*Try: docs/run.md describes"),
+        ({"notes": "text"}, "is not of type 'array'.*Try: docs/reference/training.md describes"),
     ],
 )
 def test_names_in_the_description_of_a_table_are_checked(table, description, said):
