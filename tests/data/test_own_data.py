@@ -143,6 +143,7 @@ LABELS = np.arange(6) % 3
         (IMAGES, LABELS + 0.5, "", "Expected labels as class indices"),
         (np.round(IMAGES).astype(np.uint8), LABELS, "", "Received: uint8 from 0 to 1. Try: data_range=0,1"),
         (np.round(16 * IMAGES).astype(np.uint8), LABELS, "", "Received: uint8 from 0 to 16. Try: data_range=0,16 if that is white"),
+        (np.round(16 * IMAGES), LABELS, "", "Received: float32 from 0 to 16. Try: data_range=0,16 if that is white"),
         ([IMAGES[0], IMAGES[0, :4]], LABELS[:2], "", "Expected images of one size in arrays. .* Try: resize them, or folder:DIR"),
         (IMAGES, np.array(["a", None, "b"] * 2, object), "", "Expected a label for each image of arrays. Received: None at index 1"),
         (IMAGES, np.array(["a", "b", np.nan] * 2, object), "", "Received: nan at index 2"),

@@ -102,6 +102,13 @@ def test_every_kind_of_images_has_its_best_model(one_seed):
     assert lines["Measured on"].endswith("for 2 models at once (Bonferroni)")
 
 
+def test_without_a_mean_every_single_corruption_is_compared(one_seed):
+    lines = lines_of(
+        one_seed({"xe": {"corruptions/fog": 100, "corruptions/snow": 90}, "fcl": {"corruptions/fog": 101, "corruptions/snow": 120}})
+    )
+    assert lines["Fog"].endswith("not significant") and lines["Snow"].endswith(", significant")
+
+
 def test_clean_accuracy_is_that_of_every_named_model(one_seed):
     table = one_seed(
         {

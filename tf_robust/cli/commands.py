@@ -215,7 +215,7 @@ def _report(
     """
     written = comparison.write_report(workdir, evaluations, title=table["title"], command=command(*argv), data=data, suite=table)
     comparison.print_table(written, evaluations)
-    print(f"Report:  {os.path.join(workdir, 'report.html')}  (also report.md, results.json)")
+    print(f"Report:  {os.path.join(workdir, 'report.html')}  (also report.md, report.tex, results.json)")
     print(f"Figures: {os.path.join(workdir, 'figures')}{os.sep}")
     present = [one for one in evaluations if os.path.exists(one["saved_model"])]  # records may be copied without it
     for one in present[:_LISTED]:
@@ -467,7 +467,7 @@ def _report_means(workdir, means, evaluations, argv):
         comparison.print_table(table, members)
     table, notes = means.write(workdir, divided, command(*argv))
     print("\n".join([means.table["title"], "", report.to_text(table), *notes, ""]))
-    print(f"Report:  {os.path.join(workdir, 'report.html')}  (also report.md, results.json, and a folder for each suite)")
+    print(f"Report:  {os.path.join(workdir, 'report.html')}  (also report.md, report.tex, results.json, and a folder for each suite)")
     comparison.print_summary(table)
 
 

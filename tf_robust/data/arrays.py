@@ -246,8 +246,8 @@ def _check_scale(images, data_range, where):
     dark = not data_range and images.dtype.kind in "iu" and 1 < high < _DARK
     if outside or low < high and (dark or unit_high - unit_low < 1.5 / 255):
         fitting = [f"data_range={least},{most}" for least, most in ((0, 1), (0, 255), (-1, 1), (0, 65535)) if least <= low and high <= most]
-        if dark and low >= 0:
-            fitting = [f"data_range=0,{high:g} if that is white, data_range=0,255 if the images are dark"]
+        if low >= 0 and not data_range and 1 < high < _DARK:
+            fitting = [f"data_range=0,{np.ceil(high):g} if that is white, data_range=0,255 if the images are dark"]
         unknown = "data_range='mean=M,M,M std=S,S,S', the numbers by which they were standardized (of images in [0, 1])"
         raise ValueError(
             f"Expected images of {where} on the pixel scale data_range={declared}. "

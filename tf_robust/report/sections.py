@@ -76,7 +76,7 @@ def values(table: Table, metrics: Sequence[str] | None = None, title: str = "Res
     shown = {key: _mean(entry, key in best) for key, entry in table["cells"].items()}
     seeds = [len(entry["seeds"]) for entry in table["cells"].values()]
     caption = "" if max(seeds) == 1 else f"Mean ± sample std over {number_range(seeds)} seeds. "
-    caption += "One seed: in brackets the 95% interval over the test images. " * (min(seeds) == 1)
+    caption += "One seed: in brackets the 95% interval over the images. " * (min(seeds) == 1)
     caption = f"{caption}{'Bold: the best mean. ' * bool(best)}{unverified_note(table)}".rstrip()
     return _by_model(title, table, table["headlines"] if metrics is None else metrics, table["order"], shown, caption)
 
@@ -265,7 +265,7 @@ def changes(table: Table) -> list[Section]:
             found.append((rank, metric, cells))
     found.sort(key=lambda one: (one[0], order.index(one[1])))
     columns = [table["baseline"], next(row for row in table["order"] if row != table["baseline"]), "difference", "95% interval", "change"]
-    caption = "Paired over the test images, with 95% intervals. What got worse comes first. Not significant: the interval includes 0."
+    caption = "Paired over the images, with 95% intervals. What got worse comes first. Not significant: the interval includes 0."
     names = {heading(table, metric): metric for _, metric, _ in found}
     sections = []
     first = {*table["headlines"], *(metric for rank, metric, _ in found if rank == 0 and parse_metric(metric).severity is None)}

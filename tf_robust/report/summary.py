@@ -42,7 +42,7 @@ def _compare(table: Table) -> list[tuple[str, str]]:
     def difference(key: Key) -> str:
         return f"{key[0]} {_value(cells[key])}, {_difference(key[1], differences[key])} vs {baseline}{_significance(differences[key])}"
 
-    chosen = list(kinds_of_robustness(table).values())
+    chosen = [one for metric in kinds_of_robustness(table).values() for one in _with_further_corruptions(table, metric)]
     if not chosen:  # other metrics, such as flip probabilities
         chosen = [one for one in table["headlines"] if not _is_clean(one) and parse_metric(one).family != "deployed"][:_LISTED]
     lines, named = [], dict.fromkeys(others if len(others) == 1 else ())
@@ -82,6 +82,14 @@ def _compare(table: Table) -> list[tuple[str, str]]:
     shown = {key[1]: one for key, one in differences.items() if key[1] in chosen}
     compared = [one for key, one in differences.items() if key[1] in chosen]
     return [*lines, ("Measured on", f"{_images(table, shown)}, {intervals_of(compared, len(others))}")]
+
+
+def _with_further_corruptions(table, metric):
+    """Returns a metric, or for a single corruption, which no mean contains, all that were evaluated: up to some."""
+    family, _, name = metric.partition("/")
+    if family != "corruptions" or name in metrics.MEANS:
+        return [metric]
+    return [one for one in table["headlines"] if one.startswith("corruptions/") and one.count("/") == 1][:_LISTED]
 
 
 def _describe(table: Table) -> list[tuple[str, str]]:
