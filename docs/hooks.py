@@ -41,8 +41,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for command in re.findall(r"commands/(\w+)\.md", json.dumps(config.nav)):
         files.append(File.generated(config, f"reference/commands/{command}.md", content=_command(command)))
     for script in _found("examples/*.py"):
-        if picture := _picture(script):
-            files.append(File.generated(config, f"gallery/{os.path.basename(picture)}", abs_src_path=picture))
+        if figure := _figure(script):
+            files.append(File.generated(config, f"gallery/{os.path.basename(figure)}", abs_src_path=figure))
     return files
 
 
@@ -232,35 +232,37 @@ def _metrics():
 
 
 def _examples():
-    """Returns every script of `examples/` with its picture and its docstring as introduction."""
+    """Returns every script of `examples/` with its figure and its docstring as introduction."""
     parts = []
     for path in _found("examples/*.py"):
         source = _read(path)
         title, _, introduction = ast.get_docstring(ast.parse(source)).partition(".\n")
         code = source.split('"""', 2)[2].strip()
-        picture = f"![{title}](gallery/{os.path.basename(_picture(path))})\n\n" if _picture(path) else ""
-        parts.append(f'## {title}\n\n{introduction.strip()}\n\n{picture}```python title="{path}"\n{code}\n```')
+        figure = f"![{title}](gallery/{os.path.basename(_figure(path))})\n\n" if _figure(path) else ""
+        parts.append(f'## {title}\n\n{introduction.strip()}\n\n{figure}```python title="{path}"\n{code}\n```')
     return "\n\n".join(parts)
 
 
 @functools.cache
-def _picture(script):
-    """Runs a script that writes a picture of its own name into a folder, and returns the picture; "": it writes none.
+def _figure(script):
+    """Runs a script that writes a figure of its own name into a folder, and returns the figure; "": it writes none.
 
-    Pictures are kept in `.cache/gallery`, by the text of the script.
+    Figures are kept in `.cache/gallery`, by the text of the script.
     """
     name = os.path.splitext(os.path.basename(script))[0]
     if f"{name}.png" not in _read(script):
         return ""
     folder = os.path.join(ROOT, ".cache", "gallery", hashlib.sha256(_read(script).encode()).hexdigest()[:16])
-    picture = os.path.join(folder, f"{name}.png")
-    if not os.path.exists(picture):
+    figure = os.path.join(folder, f"{name}.png")
+    if not os.path.exists(figure):
         os.makedirs(folder, exist_ok=True)
         with tempfile.TemporaryDirectory() as written:
             environment = {**os.environ, "PYTHONPATH": ROOT}
-            subprocess.run([sys.executable, os.path.join(ROOT, script), written], env=environment, capture_output=True, check=True)
-            shutil.move(os.path.join(written, f"{name}.png"), picture)
-    return picture
+            run = subprocess.run([sys.executable, os.path.join(ROOT, script), written], env=environment, capture_output=True, text=True)
+            if run.returncode:
+                raise RuntimeError(f"{script} failed:\n{run.stderr}")
+            shutil.move(os.path.join(written, f"{name}.png"), figure)
+    return figure
 
 
 def _recorded():

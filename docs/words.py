@@ -2,7 +2,7 @@
 
     python docs/words.py [PAGE ...]
 
-Without pages, it reads all hand-written ones: those of `docs/` and the README. Code blocks, tables and generated parts are not counted
+Without pages, it reads all hand-written ones, in `docs/` and the README. Code blocks, tables and generated parts are not counted
 as sentences; words of tables count as words. Exit code 1 if a limit is exceeded.
 """
 
@@ -57,7 +57,7 @@ def sentences(text):
 
 
 def count(text):
-    """Returns the number of words outside code blocks: those of paragraphs, headings and tables."""
+    """Returns the number of words outside code blocks, in paragraphs, headings and tables."""
     text = re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"<!--.*?-->|\]\([^)]*\)|<[^>]+>", " ", text, flags=re.DOTALL)
     return len(re.findall(r"[^\s|]*\w[^\s|]*", text))

@@ -1,7 +1,7 @@
 """Find out what breaks a model.
 
 Evaluates two small classifiers of digits, one trained plainly and one with AugMix, on clean images, on corrupted ones and under attack.
-The picture has the accuracy for each corruption and severity; the printed summary compares the models image by image.
+The figure has the accuracy for each corruption and severity; the printed summary compares the models image by image.
 
 Run it with `python examples/evaluate_a_model.py [FOLDER]`. It writes evaluate_a_model.png.
 """

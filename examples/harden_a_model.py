@@ -1,7 +1,7 @@
 """Harden a model of your own.
 
 Trains a small Keras model on the digits of scikit-learn and makes it more robust to noise by a search among short fine-tunings. The
-picture is the frontier of the search: the square is the initial model, the ring the chosen one, and lines interpolate weights.
+figure is the frontier of the search: the square is the initial model, the ring the chosen one, and lines interpolate weights.
 
 Run it with `python examples/harden_a_model.py [FOLDER]`. It writes harden_a_model.png.
 """

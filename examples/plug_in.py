@@ -51,5 +51,5 @@ digits, _ = tfr.images(4, data="digits")
 shown = [digits, *(tfr.corruptions.corrupt(digits, "glare", severity) for severity in range(1, 6))]
 names = ["clean", *(f"severity {severity}" for severity in range(1, 6))]
 captions = [f"{name}\nplain {plain:.1%}\nAugMix {augmix:.1%}" for name, plain, augmix in zip(names, *values.values())]
-pictures = np.stack([mosaic(one) for one in shown])
-tfr.report.captioned_images(path, [("accuracy under glare", pictures[:3], captions[:3]), ("", pictures[3:], captions[3:])])
+panels = np.stack([mosaic(one) for one in shown])
+tfr.report.captioned_images(path, [("accuracy under glare", panels[:3], captions[:3]), ("", panels[3:], captions[3:])])

@@ -42,7 +42,7 @@ NAMES = {"np": np, "tf": tf, "keras": keras, "tfr": tf_robust, "__name__": "__ma
 
 
 def public(module):
-    """Returns {name: function or class} of a module or package: of its `__all__`, else those of its own modules."""
+    """Returns {name: function or class} of a module or package: of its `__all__`, else of its own modules."""
     names = getattr(module, "__all__", vars(module))
     found = {name: getattr(module, name) for name in names if not name.startswith("_")}
     objects = {name: one for name, one in found.items() if inspect.isfunction(one) or inspect.isclass(one)}

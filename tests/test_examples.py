@@ -14,14 +14,14 @@ from PIL import Image
 import tf_robust as tfr
 from tests.conftest import ROOT
 
-MAX_BYTES, MIN_WIDTH = 150_000, 390  # of a picture: quick to load, and readable on a phone
+MAX_BYTES, MIN_WIDTH = 150_000, 390  # of a figure: quick to load, and readable on a phone
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
     """A function that runs a script in a new folder and in this process, since another one takes seconds to start.
 
-    Returns its output; `variables` of the function are those of the script.
+    Returns its output; `variables` of the function has the variables of the script.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -34,7 +34,7 @@ def run(tmp_path, monkeypatch, capsys):
     return output
 
 
-def _check_picture(path):
+def _check_figure(path):
     """Checks the only file that a script has written into its folder."""
     assert os.listdir(os.path.dirname(path)) == [os.path.basename(path)]
     with Image.open(path) as image:
@@ -44,12 +44,12 @@ def _check_picture(path):
 
 @pytest.fixture
 def gallery(run, tmp_path):
-    """A function that runs a script of the gallery, checks its picture, and returns its output and its variables."""
+    """A function that runs a script of the gallery, checks its figure, and returns its output and its variables."""
 
     def results(name):
-        (tmp_path / "pictures").mkdir()
-        printed = run(f"{name}.py", "pictures")
-        _check_picture(str(tmp_path / "pictures" / f"{name}.png"))
+        (tmp_path / "figures").mkdir()
+        printed = run(f"{name}.py", "figures")
+        _check_figure(str(tmp_path / "figures" / f"{name}.png"))
         return printed, run.variables
 
     return results

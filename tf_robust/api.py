@@ -248,8 +248,8 @@ def export(
         model: as in `evaluate`; a model of ONNX or PyTorch is converted to Keras first.
         folder: of the files.
         formats: names of `saved_models.formats.files()`: savedmodel, keras, tflite, tflite_float16, tflite_int8, onnx.
-        data: as in `evaluate`, to compare the outputs on. Ranges of integers (tflite_int8) are found on the training images, or on these in
-            memory; the files are evaluated on other images.
+        data: as in `evaluate`, to compare the outputs on. Ranges of integers (tflite_int8) are found on the training images; of data in
+            memory on the given images, so evaluate the file on others.
         unit_range: the files take images in [0, 1], whatever the model takes.
         logits: the files return logits, also of a model that returns probabilities.
         **arguments: fields of `DataConfig` and `ModelInterface`.
@@ -262,7 +262,7 @@ def export(
 
     Examples:
         >>> images, labels = tfr.images(100, data="digits")
-        >>> files = tfr.export("zoo:digits/lenet_augmix", "deployed", ["keras"], data=(images, labels))  # doctest: +ELLIPSIS
+        >>> files = tfr.export("zoo:digits/lenet_augmix", "deployed", ["keras"], data=(images, labels))
         The files take float32 images on the pixel scale 0,1 and return logits.
         keras           deployed/model.keras  ...
         >>> files

@@ -43,8 +43,9 @@ _AFTER_THE_SEARCH = ("require_recipe", "state_dict")  # arguments on which trial
 BATCH_SIZE = 64
 BATCH_PIXELS = 1 << 20  # of a training batch, at most, but for `MIN_BATCH_SIZE`
 MIN_BATCH_SIZE = 16
-OWN_KIND = "The chosen model is adapted to noise, as the target has{}."  # with `_OTHER_CHANGES` unless these are evaluated
-_OTHER_CHANGES = "; --evaluations=corruptions,corruptions_bar evaluates it on other changes"
+OWN_KIND = (
+    "The chosen model is adapted to noise, as the target has; the evaluations corruptions and corruptions_bar have other changes, too."
+)
 NEAR_CHANCE = 0.02  # of the way from the accuracy of chance to 1
 ABOVE_CHANCE = 0.2  # of this way: too much for a model that guesses, if there are images enough
 
@@ -140,8 +141,7 @@ def harden(
             notes += [slice_note(change, kind, len(np.unique(slices[kind]))) for kind, change in worst.items()]
         if choice and choice.helps and not candidates.NOISES.isdisjoint(config.weights):
             adapted = choice.point.reestimated or any(member.candidate.trains_on_noise for member in choice.point.members)
-            judged = {"corruptions", "corruptions_bar"} & {*given.eval_config.evaluations}
-            notes += [OWN_KIND.format("" if judged else _OTHER_CHANGES)] * adapted
+            notes += [OWN_KIND] * adapted
         notes += [severity_note(images.pairs), parts.note]
         notes = [*filter(None, notes), f"The search ended after {duration(search.clock())}."]
         log("\n".join(notes))

@@ -138,7 +138,7 @@ class PatchGaussian(RandomAugmentation):
     Examples:
         >>> layer = tfr.layers.PatchGaussian(size=4, sigma=0.5)
         >>> noise = layer(np.full((1, 16, 16, 3), 0.5)) - 0.5
-        >>> 0 < int(tf.math.count_nonzero(noise)) <= 4 * 4 * 3  # of 16 x 16 x 3 values those of one patch
+        >>> 0 < int(tf.math.count_nonzero(noise)) <= 4 * 4 * 3  # one patch of 16 x 16 x 3 values
         True
     """
 
