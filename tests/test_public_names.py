@@ -31,6 +31,15 @@ def test_the_import_is_quick_and_imports_neither_tensorflow_nor_numpy():
     assert min(times) < 0.2
 
 
+@pytest.mark.slow  # imports TensorFlow in a process of its own
+def test_functions_do_not_import_what_only_charts_need():
+    script = "import sys, tf_robust as tfr; tfr.evaluate, tfr.harden, tfr.report; print({'altair', 'jsonschema'} & {*sys.modules})"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ROOT}, check=True
+    )
+    assert done.stdout == "set()\n"
+
+
 @pytest.mark.parametrize("name", tf_robust.__all__)
 def test_every_public_name_resolves(name):
     assert getattr(tf_robust, name) is not None and name in dir(tf_robust)

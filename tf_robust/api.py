@@ -33,7 +33,6 @@ from tf_robust.hardening.config import HardenConfig, evaluations_of
 from tf_robust.hardening.result import Hardened
 from tf_robust.hardening.trainable import check_format
 from tf_robust.ops import pixel_scale
-from tf_robust.report import charts as report_charts
 from tf_robust.runs.config import run_config
 from tf_robust.runs.results import Comparison, Result, compare
 from tf_robust.runs.run import Run
@@ -382,7 +381,7 @@ def _attacked(attacker, classify, given, unit, labels, data_range):
     return attacked, logits.argmax(axis=1) != np.asarray(labels)
 
 
-def charts(*results: Result, baseline: str | None = None) -> list[report.Chart]:
+def charts(*results: Result, baseline: str | None = None) -> list["report.Chart"]:
     """Returns the charts of a comparison, which notebooks display.
 
     Args:
@@ -394,6 +393,8 @@ def charts(*results: Result, baseline: str | None = None) -> list[report.Chart]:
         >>> [chart.name for chart in tfr.charts(result)]
         ['comparison']
     """
+    from tf_robust.report import charts as report_charts  # imports altair, which takes more than half a second
+
     evaluations = [result.evaluation for result in results]
     return report_charts.of_table(report.aggregate(evaluations, baseline=baseline))
 

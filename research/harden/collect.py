@@ -13,7 +13,7 @@ from research.harden.steps import PLAIN, ROWS, Steps
 from tf_robust import evaluation
 from tf_robust.hardening.result import HARDENED, START
 from tf_robust.metrics.paired import paired_difference
-from tf_robust.report.comparison import read_evaluations, records_in
+from tf_robust.report.comparison import read_evaluations
 from tf_robust.utils import environment
 from tf_robust.utils.files import read_json
 
@@ -52,7 +52,7 @@ def result_of(steps: Steps) -> dict:
         "budget": steps.budget,
         "changed": changed,
         "values": {name: values_of(one) for name, one in evaluations.items()},
-        "differences": differences(evaluations, evaluation.PerImage(records_in)),
+        "differences": differences(evaluations, evaluation.PerImage()),
         "output": lines,
         "seconds": steps.seconds(),
         **_provenance(),

@@ -29,7 +29,8 @@ from tf_robust.evaluation.evaluation_data import (
 from tf_robust.hardening import candidates, diagnosis, final_evaluation, harden, training
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.data import fraction_held_out
-from tf_robust.hardening.result import Hardened, frontier_chart
+from tf_robust.hardening.frontier import frontier_chart
+from tf_robust.hardening.result import Hardened
 from tf_robust.hardening.search import Search
 from tf_robust.hardening.target import Outcome
 from tf_robust.hardening.trials import Choice, Member, Point, SliceChange, choose

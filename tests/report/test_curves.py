@@ -92,12 +92,12 @@ def test_many_radii_are_thinned(tmp_path):
 
 
 def test_risk_is_the_error_of_the_most_confident(tmp_path):
-    chart = report.risk_coverage({"a": {"clean": BINS}})
+    chart = curves.risk_coverage({"a": {"clean": BINS}})
     points = {round(one["coverage"], 6): round(one["error"], 6) for one in values_of(chart)}
     assert points == {0.6: 0.05, 0.9: round(12 / 90, 6), 1.0: 0.2} and is_image(save_png(chart, str(tmp_path)))
 
 
 def test_reliability_is_the_accuracy_of_each_bin(tmp_path):
-    chart = report.reliability_by_severity({"a": {"clean": BINS}})
+    chart = curves.reliability_by_severity({"a": {"clean": BINS}})
     assert [round(one["confidence"], 6) for one in values_of(chart)] == [0.3, 0.7, 0.95]
     assert [round(one["accuracy"], 6) for one in values_of(chart)] == [0.2, 0.7, 0.95] and is_image(save_png(chart, str(tmp_path)))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tf_robust import report
+from tf_robust.report import charts
 
 BROWSER = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
 pytestmark = pytest.mark.skipif(not BROWSER, reason="no Chromium here")
@@ -63,8 +64,8 @@ def test_every_chart_is_drawn_and_tables_are_sorted(count, missing, evaluate, tm
             report.reliability_diagram(models),
             report.response_rate_curves(models),
             report.attack_curves({"row 0 <&>": {"pgd_l2": random.rand(30)}}),
-            report.training_curves({"a": {"loss": [2, 1]}}),
-            report.class_histogram({"train": [5, 9]}, ["a", "b"]),
+            charts.training_curves({"a": {"loss": [2, 1]}}),
+            charts.class_histogram({"train": [5, 9]}, ["a", "b"]),
         ],
     )
     page, messages = opened(tmp_path, "document.querySelectorAll('thead button')[1].click()")

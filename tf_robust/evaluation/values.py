@@ -248,11 +248,16 @@ def open_set_values(records: Sequence[dict]) -> list[MetricValue]:
     return values
 
 
+def records_in(evaluation: Mapping) -> str:
+    """Returns the folder of the records of an evaluation."""
+    return evaluation.get("measured_in", os.path.dirname(evaluation["saved_model"]))
+
+
 class PerImage:
     """Reads the per-image results of evaluations.
 
     A record is used only if it has the model, interface, data and settings of the evaluation. Evaluations by older versions, which do
-    not name these, and folders without `measured.jsonl` have no per-image results. `folder_of` returns the folder of an evaluation.
+    not name these, and folders without `measured.jsonl` have no per-image results. `folder_of` returns that of an evaluation.
 
     Examples:
         >>> result = tfr.evaluate("zoo:digits/lenet_augmix", evaluations="clean", subset=100)
@@ -262,7 +267,7 @@ class PerImage:
         (dtype('bool'), 97)
     """
 
-    def __init__(self, folder_of: Callable[[Mapping], str]):
+    def __init__(self, folder_of: Callable[[Mapping], str] = records_in):
         self._folder_of = folder_of
         self._own: dict[tuple[str, str], dict[str, dict]] = {}  # by path and evaluation
 

@@ -17,8 +17,7 @@ from tf_robust.hardening.result import HARDENED, START
 from tf_robust.hardening.target import ValidationSet, corruptions_of
 from tf_robust.hardening.trainable import TrainableModel
 from tf_robust.hardening.training import Weights
-from tf_robust.report.images import draw_gains
-from tf_robust.report.page import Image
+from tf_robust.report.images import Image, draw_gains
 from tf_robust.report.sections import interval
 from tf_robust.saved_models import loading
 from tf_robust.utils.files import write_json

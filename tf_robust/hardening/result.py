@@ -8,7 +8,6 @@ import tempfile
 import typing
 from collections.abc import Mapping, Sequence
 
-import altair as alt
 import jinja2
 import keras
 
@@ -19,15 +18,11 @@ from tf_robust.hardening.diagnosis import Diagnosis
 from tf_robust.hardening.trainable import TrainableModel
 from tf_robust.hardening.training import MOMENTUM, NOISE
 from tf_robust.hardening.trials import Choice, Point, Trial, best_point
-from tf_robust.report import comparison
-from tf_robust.report.chart import COLORS, INK, Chart, data, domain, finish, span, tips
-from tf_robust.report.page import Image
+from tf_robust.report.images import Image
 from tf_robust.report.sections import Section, changes, frame_of, number
 from tf_robust.utils.files import read_json, write_json
 
 START, HARDENED = "initial", "hardened"
-MIN_CLEAN_RANGE = 0.05  # of the chart of the frontier
-_REESTIMATED = "batch norm re-estimated"
 _RECIPE = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined).from_string(
     """\
 import keras
@@ -169,7 +164,7 @@ class Hardened:
         return [*filter(None, [self.target_on_test]), *report.summary_lines(self._table())] if len(self.evaluations) > 1 else []
 
     def _table(self):
-        return report.aggregate(self.evaluations, baseline=START, per_image=evaluation.PerImage(comparison.records_in))
+        return report.aggregate(self.evaluations, baseline=START, per_image=evaluation.PerImage())
 
     @property
     def recipe(self) -> str:
@@ -230,7 +225,7 @@ class Hardened:
             "validation": {"clean": dict(choice.clean), "target": dict(choice.target), "helps": choice.helps} if choice else None,
             "diagnosis": dataclasses.asdict(self.diagnosis),
             "trials": [
-                {"name": one.candidate.name, "rung": one.rung + 1, "steps": one.steps, "seconds": round(one.seconds, 1), **_values(best)}
+                {"name": one.candidate.name, "rung": one.rung + 1, "steps": one.steps, "seconds": round(one.seconds, 1), **best.values}
                 for one, best in self._best_points()
             ],
             "notes": [*self.notes, *self.sentences],
@@ -241,8 +236,10 @@ class Hardened:
         """(trial, its better interpolation) of each trial."""
         return [(one, best_point(self.start, one.points, self.config.max_clean_loss)) for one in self.trials]
 
-    def frontier(self) -> report.Chart:
+    def frontier(self) -> "report.Chart":
         """Returns the chart of clean accuracy against the target on the validation images, of the initial model and all interpolations."""
+        from tf_robust.hardening.frontier import frontier_chart  # imports altair, which takes more than half a second
+
         return frontier_chart(self.start, self.points, self.chosen, self.config.target, self.config.max_clean_loss)
 
     def report(self, path: str = "harden.html", command: str = "tf_robust in Python") -> str:
@@ -250,6 +247,8 @@ class Hardened:
 
         `command` is the one that made it.
         """
+        from tf_robust.report import comparison
+
         if not self.evaluations:
             raise ValueError("Expected a finished search. Received: one that was interrupted. Try: run it again; it resumes")
         first, *further = changes(self._table()) if len(self.evaluations) > 1 else [None]
@@ -268,10 +267,10 @@ class Hardened:
         none = [None] * 3
         lines = {"initial model": [*none, self.start.clean, self.start.target, None]}
         if point := self.chosen:
-            lines[f"chosen: {point.name}"] = [*none, *_values(point).values()]
+            lines[f"chosen: {point.name}"] = [*none, *point.values.values()]
         for trial, best in self._best_points():
             name = f"{trial.candidate.name}{', diverged' * trial.diverged} (rung {trial.rung + 1})"
-            values = none if trial.diverged else _values(best).values()
+            values = none if trial.diverged else best.values.values()
             lines[name] = [trial.rung + 1, trial.steps, round(trial.seconds), *values]
         cells = {name: [number(one) for one in line] for name, line in lines.items()}
         return Section(
@@ -280,45 +279,6 @@ class Hardened:
             "Accuracies on validation images, of the interpolation that attains more within the maximum clean loss. A candidate "
             "starts from the model's own weights, and goes on in a later rung; steps and seconds are sums over its rungs.",
         )
-
-
-def _values(point) -> dict[str, float]:
-    return {"clean": point.clean, "target": point.target, "coefficient": point.coefficient}
-
-
-def frontier_chart(start: Point, points: Sequence[Point], chosen: Point | None, target: str, max_clean_loss: float) -> Chart:
-    """Draws every point by clean and target accuracy on the validation images, one line per fine-tuned model from the initial model.
-
-    Points that lose much more than `max_clean_loss` are left out, so that the others can be distinguished; the chosen one is marked.
-    """
-    limit = start.clean - max(MIN_CLEAN_RANGE, 3 * max_clean_loss)
-    shown = [(_REESTIMATED if point.reestimated else point.line, point) for point in points if point.clean >= limit]
-    names = [*dict.fromkeys(name for name, point in shown if not point.reestimated)]
-    shown += [(name, start) for name in names or ["initial model"]]
-    numbers = [{key: round(float(value), 5) for key, value in _values(point).items()} for _, point in shown]
-    values = [{"model": name, "chosen": point is chosen, **one} for (name, point), one in zip(shown, numbers)]
-    x, y = (
-        span(channel, key, domain([one[key] for one in numbers]), title)
-        for channel, key, title in ((alt.X, "clean", "accuracy on unchanged images"), (alt.Y, "target", f"accuracy, {target}"))
-    )
-    legend = alt.Legend(columns=1, orient="bottom", labelFontSize=9, labelExpr="split(datum.label, regexp(' (?=and )'))")
-    color = alt.Color("model:N", sort=[*names, _REESTIMATED], title=None, legend=legend, scale=alt.Scale(range=list(COLORS)))
-    base = alt.Chart().encode(x, y, tooltip=tips(("model",), ("coefficient", "clean", "target")))
-    is_line = f"datum.model !== '{_REESTIMATED}'"
-    chart = alt.layer(
-        base.mark_line(opacity=0.6).encode(color, order="coefficient:Q").transform_filter(is_line),
-        base.mark_point(filled=True, size=40).encode(color),
-        base.mark_point(size=260, strokeWidth=2.5, color=INK).transform_filter("datum.chosen"),
-        base.mark_point(shape="square", filled=True, size=90, color=INK, opacity=1).transform_filter(f"{is_line} && !datum.coefficient"),
-        data=data(values),
-    )
-    caption = (
-        "Validation images. A line goes from the initial model (square) to a fine-tuned model, by interpolation of their weights. "
-        "The ring is the chosen model, if something helps. "
-        + "Re-estimated: batch normalization, on unchanged and changed images. " * any(one.reestimated for one in points)
-        + f"Points with a clean accuracy below {limit:.2f} are not shown."
-    )
-    return finish(chart, "frontier", caption, 380)
 
 
 def lines_of(

@@ -52,6 +52,10 @@ class Point:
         return float(np.mean(self.outcome.target))
 
     @property
+    def values(self) -> dict[str, float]:
+        return {"clean": self.clean, "target": self.target, "coefficient": self.coefficient}
+
+    @property
     def line(self) -> str:
         """The unique name of the fine-tuned model, or of the mean of several, which all interpolations share."""
         names = [f"{one.candidate.name} (rung {one.rung + 1}, {one.steps:,} steps)" for one in self.members]

@@ -12,11 +12,12 @@ from tf_robust import corruptions, evaluation
 from tf_robust.evaluation import PerImage, confidence, parse_metric, smoothing
 from tf_robust.evaluation.adversarial import read_distances
 from tf_robust.evaluation.evaluation_data import EvaluationData
-from tf_robust.evaluation.values import MIN_IMAGES
+from tf_robust.evaluation.values import MIN_IMAGES, records_in
 from tf_robust.report import curves, images, page
 from tf_robust.report.chart import Chart
 from tf_robust.report.charts import class_histogram, training_curves
-from tf_robust.report.page import Additions, Image
+from tf_robust.report.images import Image
+from tf_robust.report.page import Additions
 from tf_robust.report.sections import group_name, interval, value
 from tf_robust.report.summary import evaluation_notes, summary_lines
 from tf_robust.report.tables import Table, aggregate, choose_metrics
@@ -95,7 +96,7 @@ def write_report(
         examples=_examples(figures, data, baseline, folders[baseline][1], records) if data and baseline else (),
         figures=drawn,
         notes=notes,
-        per_image=PerImage(records_in),
+        per_image=PerImage(),
         additions=additions,
     )
 
@@ -115,11 +116,6 @@ def print_table(table: Table, evaluations: Sequence[dict]) -> None:
 def print_summary(table: Table) -> None:
     """Prints the summary of a table."""
     print("\n".join(["", *summary_lines(table)]))
-
-
-def records_in(one: Mapping) -> str:
-    """Returns the folder of the records of an evaluation."""
-    return one.get("measured_in", os.path.dirname(one["saved_model"]))
 
 
 def _run_folder(one: Mapping) -> str:
@@ -266,7 +262,7 @@ def not_worse(measured: Mapping, baseline: Mapping) -> list[evaluation.Outcome]:
             "Try: the same evaluations for both"
         )
     evaluations = [{**one, "row": row, "seed": 0} for row, one in (("baseline", baseline), ("model", measured))]
-    table = aggregate(evaluations, baseline="baseline", per_image=PerImage(records_in))
+    table = aggregate(evaluations, baseline="baseline", per_image=PerImage())
     return [
         {
             "metric": metric,

@@ -19,6 +19,8 @@ from tf_robust.configs.evaluation import parse_threat
 from tf_robust.data.source import Source
 from tf_robust.utils.files import save_figure, wrapped
 
+Image = tuple[str, str]  # path of a PNG file, caption
+
 UTILITY_IMAGES = 512
 _SHOWN = 6  # images per row
 _GAINS = 8  # images per model

@@ -18,12 +18,11 @@ from tf_robust.evaluation.metric_value import describe
 from tf_robust.report import charts as table_charts
 from tf_robust.report import sections
 from tf_robust.report.chart import Chart, embed, library, save_png
+from tf_robust.report.images import Image
 from tf_robust.report.sections import ABSENT, Cell, Section
 from tf_robust.report.summary import evaluation_notes, summarize, summary_lines
 from tf_robust.report.tables import Evaluation, Paper, PerImage, Table, aggregate, results
 from tf_robust.utils.files import atomic_file, write_json
-
-Image = tuple[str, str]  # path of a PNG file, caption
 
 _TERMINAL_WIDTH = 100
 _LATEX = str.maketrans(

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 import pandas
 
 from tf_robust import evaluation, report
-from tf_robust.report import comparison
 from tf_robust.report.tables import Table
 from tf_robust.saved_models import loading
 from tf_robust.utils.errors import unknown
@@ -172,10 +171,12 @@ def _evaluations(results):
 
 
 def _table(results: Iterable[Result], baseline: str | None = None) -> Table:
-    return report.aggregate(_evaluations(results), baseline=baseline, per_image=evaluation.PerImage(comparison.records_in))
+    return report.aggregate(_evaluations(results), baseline=baseline, per_image=evaluation.PerImage())
 
 
 def _write_report(path, results, title, baseline=None):
+    from tf_robust.report import comparison  # imports altair, which takes more than half a second
+
     with tempfile.TemporaryDirectory() as folder:
         comparison.write_report(folder, _evaluations(results), title=title, command="tf_robust in Python", suite={"baseline": baseline})
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)

@@ -13,7 +13,6 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust import evaluation, report
-from tf_robust.report import comparison
 from tf_robust.report.evaluated_model import EvaluatedModel
 from tf_robust.report.tables import PerImage
 from tf_robust.runs.run import Run
@@ -238,7 +237,7 @@ class SuiteMeans:
             commit=", ".join(dict.fromkeys(one["commit"] for members in divided.values() for one in members)),
             baseline=baseline if any(one["row"] == baseline for one in mean_evaluations) else None,
             notes=[*self.table.get("notes", ()), *notes],
-            per_image=self.per_image(evaluation.PerImage(comparison.records_in)),
+            per_image=self.per_image(evaluation.PerImage()),
         )
         return table, notes
 
