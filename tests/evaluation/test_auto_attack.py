@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import re
+import types
 
 import numpy as np
 import pytest
@@ -70,6 +71,48 @@ def test_a_member_that_takes_long_is_announced_with_what_is_left(monkeypatch):
     announced = [re.match(r"  Attacking by (\S+): robust/l2_0.1, (\d+) of 30 images .* at most \d+ s", line).groups() for line in lines]
     titles = ("APGD-CE", "APGD-T", "FAB-T", "Square")
     assert announced == [(title, str(left[name])) for title, name in zip(titles, ("clean", "apgd_ce", "apgd_t", "fab_t"))]
+
+
+def test_in_a_limited_time_each_member_attacks_as_many_images_as_it_has_time_for(monkeypatch):
+    """A forward pass of an image takes a second, by a clock of the test; each batch takes as long as its images at most."""
+    model, images, labels, curved = curved_set()
+    clock, passes = [0.0], 30
+    monkeypatch.setattr(adversarial, "time", types.SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(adversarial, "_forward_passes", lambda attack, classes: passes)
+    call = attacks.Attack.__call__
+
+    def predict(batch):
+        clock[0] += len(batch)
+        return model(batch)
+
+    def timed(attack, predict, images, *arguments, **options):
+        clock[0] += passes * len(images)
+        return call(attack, model, images, *arguments, **options)
+
+    monkeypatch.setattr(attacks.Attack, "__call__", timed)
+    seconds = 2 * 35 * passes
+    limit = adversarial.SharedTime(seconds, sets=2)
+    record = curved.score(predict, curved, limit=limit)
+    correct, left, expected = np.argmax(model(images), axis=1) == labels, seconds / 2, {"clean": 27}
+    missed = {}
+    for name, member in short_attack().members(5).items():
+        missed[name] = correct.copy()
+        while len(chosen := np.flatnonzero(missed[name])[: max(0, int(left // passes))]):
+            points = call(member, model, images[chosen], labels[chosen], indices=POSITIONS[chosen])
+            correct[chosen] = np.argmax(model(points), axis=1) == labels[chosen]
+            left -= (passes + 1) * len(chosen)  # and whether they are still correct
+            missed[name][chosen] = False
+        expected[name] = int(correct.sum())
+    counts = {adversarial.MEMBERS[name]: (one & correct).sum() for name, one in missed.items()}
+    assert record["correct_after"] == expected and 0 == counts["APGD-CE"] < counts["APGD-T"] < counts["Square"]
+    assert f"({', '.join(f'{name} {count}' for name, count in counts.items() if count)})" in record["warnings"][-1]
+
+
+def test_sets_share_a_time_and_leave_the_rest_to_the_others(monkeypatch):
+    clock = iter([5.0, 15.0, 95.0])
+    monkeypatch.setattr(adversarial, "time", types.SimpleNamespace(monotonic=lambda: next(clock)))
+    limit = adversarial.SharedTime(90.0, sets=3)
+    assert [limit.end_of_next() for _ in range(3)] == [35.0, 55.0, 95.0]
 
 
 @pytest.mark.slow  # the graphs of four attacks on a model of its own, which counts

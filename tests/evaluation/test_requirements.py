@@ -21,6 +21,13 @@ def test_bounds_that_measures_can_have():
     evaluation.check_requirements(evaluation.parse_requirements("deployed/bytes<=1000000"), config, deployed=True)
     with pytest.raises(ValueError, match="Received: deployed/bytes, of the files of formats"):
         evaluation.check_requirements(evaluation.parse_requirements("deployed/bytes<=1000000"), config)
+    limited = evaluation.EvalConfig(("adversarial",), attack=("autoattack", "pgd"), attack_time="1m")
+    evaluation.check_requirements(evaluation.parse_requirements("robust/pgd/l2_0.5>=0.2,fgsm/linf_8/255>=0"), limited)
+    with pytest.raises(ValueError, match="robust/l2_0.5 without attack_time, which may leave an upper bound"):
+        evaluation.check_requirements(evaluation.parse_requirements("robust/l2_0.5>=0.2"), limited)
+    for text in ("10", "0m", "tenm"):
+        with pytest.raises(ValueError, match=f"attack_time: Expected a time .90s, 30m, 2h.. Received: '{text}'"):
+            evaluation.EvalConfig(("adversarial",), attack_time=text)
 
 
 def test_names_of_classes_may_have_any_characters():

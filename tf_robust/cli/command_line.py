@@ -203,7 +203,10 @@ _COMMANDS = (
         "saved_model",
         configs=(DataConfig, EvalConfig, ModelInterface),
         own=_EVALUATION_OWN,
-        flags=(*_DATA, "attack", "attack_radii", "attack_subset", "attack_queries", "surrogate", "evaluations", *_INTERFACE, "workdir"),
+        flags=(
+            *(*_DATA, "attack", "attack_radii", "attack_subset", "attack_queries", "attack_time", "surrogate", "evaluations"),
+            *(*_INTERFACE, "workdir"),
+        ),
         examples=(
             "attack model.keras --data=cifar10 --attack=pgd --attack_radii=linf_8/255 --attack_subset=500",
             "attack model.tflite --data=folder:photos --surrogate=model.keras --attack_radii=linf_4/255",

@@ -7,7 +7,7 @@ import typing
 from collections.abc import Iterable, Sequence
 
 from tf_robust.utils.errors import unknown
-from tf_robust.utils.hyperparameters import text_of
+from tf_robust.utils.hyperparameters import seconds_of, text_of
 
 EVALUATIONS = (
     "clean",
@@ -44,7 +44,7 @@ OPTIONS = {
     "corruptions_bar": ("severities", *_IMAGES),
     "calibration": ("per_image", *_FITTED),
     "perturbations": ("corruption_constants", "sequences"),
-    "adversarial": ("attack_radii", "attack", "attack_subset", "attack_queries", "attack_checks", "surrogate"),
+    "adversarial": ("attack_radii", "attack", "attack_subset", "attack_queries", "attack_checks", "attack_time", "surrogate"),
     "attack_curves": ("curve_attacks", "attack_radii", "attack_subset"),
     "certified": ("smoothing_sigma", "smoothing_selection", "smoothing_samples", "smoothing_attack", "certified_radii", "attack_subset"),
     "slices": ("groups", "per_image", *_FITTED),
@@ -52,6 +52,7 @@ OPTIONS = {
 _BY_CHOICE = {
     "attack_queries": ("attack", ("autoattack", "square")),
     "attack_checks": ("attack", ("autoattack", "pgd")),
+    "attack_time": ("attack", ("autoattack",)),
     "adaptation_batch_size": ("adaptation", ("batch_norm",)),
     "adaptation_order": ("adaptation", ("batch_norm",)),
 }  # {field: (the field, its values) without which it has no effect}
@@ -119,6 +120,8 @@ class EvalConfig:
             attack (robust/transfer/NORM_RADIUS), never white-box. Its pixel scale, size and outputs are found; empty: none.
         attack_queries: queries of the model by Square, per image; 5,000 in the standard version of AutoAttack.
         attack_checks: also check the attacks for signs of masked gradients, with eight further attacks.
+        attack_time: time of AutoAttack at all radii together (90s, 10m, 2h); images for which a member has no time left count as
+            correct, so robust accuracies are upper bounds, as a warning states; empty: no limit.
         curve_attacks: attacks of the curves, ATTACK_NORM: pgd (bisected) in l2 and linf, plb (proximal log-barrier) in l0, l1, l2 and linf.
         smoothing_sigma: standard deviation of the noise of randomized smoothing, on the [0, 1] pixel scale; that of the training.
         smoothing_selection: noisy copies of each image by which the smoothed model's class is selected.
@@ -167,6 +170,7 @@ class EvalConfig:
     surrogate: str = ""
     attack_queries: int = 5000
     attack_checks: bool = True
+    attack_time: str = ""
     curve_attacks: tuple[str, ...] = ("pgd_l2", "pgd_linf", "plb_l2", "plb_linf")
     smoothing_sigma: float = 0.25
     smoothing_selection: int = 100
@@ -205,6 +209,11 @@ class EvalConfig:
         for name, least in (("subset", 0), ("attack_subset", 0), ("attack_queries", 1), ("adaptation_batch_size", 2)):
             if getattr(self, name) < least:
                 raise ValueError(f"Expected {name} >= {least}. Received: {getattr(self, name)}")
+        if self.attack_time:
+            try:
+                seconds_of(self.attack_time)
+            except ValueError as error:
+                raise ValueError(f"attack_time: {error}") from None
         for name in ("abstain_accuracy", "conformal"):
             if not 0 <= (value := getattr(self, name)) < 1:
                 advice = f". Try: {name}={value / 100:g}" if 1 < value < 100 else ""

@@ -45,7 +45,7 @@ _CHECK_ORDER = (  # (an attack, a stronger one, the sign of masked gradients whe
     ("noise", "ten_steps", "noise of the same size is stronger than the attack"),
     ("one_step", "ten_steps", "one step is stronger than ten"),
     ("ten_steps", "hundred_steps", "a hundred steps are weaker than ten"),
-    ("black_box", "hundred_steps", "the black-box attack is stronger than the one with gradients"),
+    ("black_box", "hundred_steps", "the black-box attack (Square) is stronger than the one with gradients"),
     ("half_radius", "ten_steps", "half the radius is stronger"),
     ("ten_steps", "double_radius", "twice the radius is weaker"),
 )
@@ -150,12 +150,34 @@ def score_distances(predict: Predict, evaluation_set: EvaluationSet, attack: att
     return {"kind": "distances", "count": len(values), "distances": encoded(values)}
 
 
-def score_members(predict: Predict, evaluation_set: EvaluationSet, attack: attacks.AutoAttack, positions: np.ndarray) -> dict:
+class SharedTime:
+    """Time that several evaluation sets share, from when the first of them asks for its part.
+
+    Args:
+        seconds: of all.
+        sets: their number; a set that needs less than its part leaves the rest to those after it.
+    """
+
+    def __init__(self, seconds: float, sets: int):
+        self._seconds, self._sets, self._end = seconds, sets, 0.0
+
+    def end_of_next(self) -> float:
+        """Returns the end of the part of the next set, on the clock `time.monotonic`."""
+        now = time.monotonic()
+        self._end = self._end or now + self._seconds
+        part, self._sets = (self._end - now) / max(self._sets, 1), self._sets - 1
+        return now + part
+
+
+def score_members(
+    predict: Predict, evaluation_set: EvaluationSet, attack: attacks.AutoAttack, positions: np.ndarray, limit: SharedTime | None = None
+) -> dict:
     """Returns the record of the images that are classified correctly after AutoAttack, with the number after each member in turn.
 
     A member attacks all images that the ones before it left, in batches of similar size. What it leaves of a batch is stored in the `parts`
     of the evaluation set: an interrupted evaluation resumes there. Before a member that may take long, a line says what is left and how
-    long it takes at most. Warnings say where the result may be too high.
+    long it takes at most. With a limit, a member attacks as many images as it has time for, and the others count as correct. Warnings say
+    where the result may be too high.
     """
     clean: list[np.ndarray] = []
     warnings: list[str] = []
@@ -170,26 +192,34 @@ def score_members(predict: Predict, evaluation_set: EvaluationSet, attack: attac
         clean.append(logits.argmax(axis=1) == labels)
     correct = np.concatenate(clean)
     counts = {"clean": int(correct.sum())}
+    end = limit.end_of_next() if limit else math.inf
+    missed: dict[str, np.ndarray] = {}  # {member: the images that it had no time for}
     for member, member_attack in attack.members(classes).items():
-        longest = correct.sum() * _forward_passes(member_attack, classes) * seconds
-        if longest >= _LONG:
-            advice = f" Try: --attack_subset to attack fewer than {len(correct)} images" if longest >= 30 * _LONG else ""
-            evaluation_set.log(
-                f"{ATTACKING} by {MEMBERS[member]}: {evaluation_set.name}, {correct.sum()} of {len(correct)} images still correct "
-                f"({correct.mean():.4f}), at most {duration(longest)}.{advice}"
-            )
-        correct = _after_member(predict, evaluation_set, member, member_attack, positions, correct, size)
-        counts[member] = int(correct.sum())
+        of_image, left = _forward_passes(member_attack, classes) * seconds, correct
+        while (chosen := left & (np.cumsum(left) <= max(0.0, end - time.monotonic()) / of_image)).any():
+            longest = chosen.sum() * of_image
+            if longest >= _LONG:
+                advice = f" Try: --attack_subset to attack fewer than {len(correct)} images" if longest >= 30 * _LONG else ""
+                evaluation_set.log(
+                    f"{ATTACKING} by {MEMBERS[member]}: {evaluation_set.name}, {correct.sum()} of {len(correct)} images still correct "
+                    f"({correct.mean():.4f}), at most {duration(longest)}.{advice}"
+                )
+            correct = _after_member(predict, evaluation_set, member, member_attack, positions, correct, chosen, size)
+            left = left & ~chosen
+        counts[member], missed[member] = int(correct.sum()), left
+    if not_attacked := [f"{MEMBERS[member]} {count}" for member, of_member in missed.items() if (count := (of_member & correct).sum())]:
+        warnings.append(
+            f"attack_time was too short: of the {correct.sum()} images that are still correct, some were not attacked by every member "
+            f"({', '.join(not_attacked)}), so the accuracy is an upper bound. Try: a longer attack_time, or a smaller attack_subset"
+        )
     return {**accuracy_record(correct), "correct_after": counts, "warnings": [*warnings, *square_warnings(counts, len(correct))]}
 
 
-def _after_member(predict, evaluation_set, member, attack, positions, correct, size):
-    """Bool [N]: the images that are still classified correctly after a member of AutoAttack, of those that are `correct` before."""
+def _after_member(predict, evaluation_set, member, attack, positions, correct, chosen, size):
+    """Bool [N]: the images that are still classified correctly after a member of AutoAttack on the `chosen` of the `correct` ones."""
     after, parts = correct.copy(), evaluation_set.parts
-    if not correct.any():
-        return after
-    for images, labels, places in read_chosen(evaluation_set, correct, size):
-        part = f"{member}/{positions[places[0]]}"
+    for images, labels, places in read_chosen(evaluation_set, chosen, size):
+        part = f"{member}/{positions[places[0]]}/{len(places)}"
         if part not in parts:
             attacked = attack(predict, images, labels, indices=positions[places])
             parts[part] = encoded(np.packbits(is_correct(predict, attacked, labels, evaluation_set.name)))
@@ -308,12 +338,22 @@ def check_attacks(norm: str, radius: float, largest: float, measured: Collection
     }
 
 
+def failed_notes(records: Iterable[dict]) -> list[str]:
+    """Returns a note on the failed checks of each norm, from the records of a model."""
+    return [
+        f"a check of the attacks failed in {record['set'].partition('/')[2]}, radius {record['radius']:.4g}, {record['count']} images: "
+        f"{'; '.join(record['failed'])}"
+        for record in records
+        if record.get("failed")
+    ]
+
+
 def failed_checks(accuracies: dict[str, float]) -> list[str]:
     """Returns a message for each sign that the attacks are too weak, from {name of a check: accuracy}."""
     messages = [
         f"{message} ({weaker} {accuracies[weaker]:.3f}, {stronger} {accuracies[stronger]:.3f})"
         for weaker, stronger, message in _CHECK_ORDER
-        if accuracies[stronger] > accuracies[weaker] + _TOLERANCE
+        if round(accuracies[stronger] - accuracies[weaker], 6) > _TOLERANCE  # of fractions of a number of images
     ]
     strongest = accuracies["hundred_steps"]
     if accuracies.get("pgd", 0.0) > strongest + _LOSS_TOLERANCE:

@@ -16,6 +16,7 @@ from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES, parse_metric
 from tf_robust.evaluation.scoring import SEED
 from tf_robust.evaluation.sets import adaptation_batches, floor_of, order_for_adaptation, training_std
 from tf_robust.saved_models.loading import Classifier
+from tf_robust.utils.hyperparameters import seconds_of
 from tf_robust.utils.user_code import digest as digest_of_code
 
 Card = Mapping[str, Mapping]  # {family: {field: value}}, and "data"
@@ -124,8 +125,9 @@ def adaptation_part(source: Source, eval_config: EvalConfig) -> dict:
 def _attack_parts(eval_config, attacked, surrogate):
     pgd = {"attack": "pgd", "seed": SEED, "steps": adversarial.PGD_STEPS}
     queries = {"queries": eval_config.attack_queries, **attacked}
+    limit = {"seconds": seconds_of(eval_config.attack_time)} if eval_config.attack_time else {}
     robust = {
-        "autoattack": ("robust", {**adversarial.AUTOATTACK_CARD, **queries}),
+        "autoattack": ("robust", {**adversarial.AUTOATTACK_CARD, **queries, **limit}),
         "pgd": ("robust_pgd", {**pgd, "starts": adversarial.PGD_STARTS, **attacked}),
         "square": ("robust_square", {"attack": "square", "seed": SEED, **queries}),
     }

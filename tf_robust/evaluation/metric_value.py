@@ -178,6 +178,11 @@ def check_requirements(
     """Checks, before an evaluation, that it gives the required metrics, as `check_metrics`, and that bounds of fractions are in [0, 1]."""
     for metric, sign, bound in required:
         check_metrics([metric], eval_config, "--require", label_fraction, deployed)
+        if eval_config.attack_time and parse_metric(metric).card_family == "robust":
+            raise ValueError(
+                f"Expected --require of {metric} without attack_time, which may leave an upper bound. Received: "
+                f"attack_time={eval_config.attack_time}. Try: attack_subset"
+            )
         if describe(metric).is_fraction and not 0 <= bound <= 1:
             advice = f". Try: --require='{metric}{sign}{bound / 100:g}'" if 1 < bound <= 100 else ""
             raise ValueError(f"Expected a bound from 0 to 1 for {metric}, a fraction. Received: {metric}{sign}{bound:g}{advice}")

@@ -18,6 +18,7 @@ from tf_robust.data import WHOLE, has_splits
 from tf_robust.data.class_mask import IMAGENET_CLASSES
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_order
+from tf_robust.evaluation import adversarial
 from tf_robust.evaluation.evaluation_data import EvaluationData, print_default_split, with_default_split, with_validation_of_card
 from tf_robust.evaluation.sets import order_for_adaptation
 from tf_robust.saved_models import input_check, loading
@@ -114,6 +115,7 @@ def evaluate_model(
             log=log or progress.at_intervals(functools.partial(print, flush=True), _SECONDS_BETWEEN_LINES, evaluation.IMPORTANT),
         )
     no_mce = evaluation.why_no_mce(source, config, result.metrics)
+    notes = [*([no_mce] if no_mce else []), *adversarial.failed_notes(result.records)]
     content = {
         "row": row,
         "seed": data.seed,
@@ -139,7 +141,7 @@ def evaluate_model(
         "model_digest": digest,
         "interface": interface_fields,
         **({"confidence": result.fitted} if result.fitted else {}),
-        **({"notes": [no_mce]} if no_mce else {}),
+        **({"notes": notes} if notes else {}),
     }
     return ModelEvaluation(content, classifier, predict, data, source, result)
 

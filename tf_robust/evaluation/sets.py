@@ -21,6 +21,7 @@ from tf_robust.data.subsets import stratified_order, stratified_subset
 from tf_robust.evaluation import adversarial, scoring, smoothing
 from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES
 from tf_robust.evaluation.scoring import SEED, EvaluationSet, batch_size_of, clean_batches
+from tf_robust.utils.hyperparameters import seconds_of
 
 MAX_CACHED_BYTES = 8 * 2**20  # of a corrupted set; larger ones are computed again
 MAX_CACHE_BYTES = 512 * 2**20
@@ -303,10 +304,13 @@ def _attacked_sets(source, clean, eval_config, surrogate):
             named[f"robust/transfer/{text}"] = (norm, radius), adversarial.transferred_attack(norm, radius)
         if eval_config.attacks_by_gradient and norm == "linf":
             named[f"fgsm/{text}"] = (norm, radius), attacks.FastGradient(norm="linf", radius=radius)
+    members = sum(isinstance(attack, attacks.AutoAttack) for _, attack in named.values())
+    limit = adversarial.SharedTime(seconds_of(eval_config.attack_time), members) if eval_config.attack_time else None
     sets = []
     for name, ((norm, radius), attack) in named.items():
         score = adversarial.score_members if isinstance(attack, attacks.AutoAttack) else adversarial.score_attacked
-        options = {"surrogate": scoring.masked(surrogate, source.class_mask)} if name.startswith("robust/transfer/") else {}
+        options: dict = {"limit": limit} if isinstance(attack, attacks.AutoAttack) else {}
+        options |= {"surrogate": scoring.masked(surrogate, source.class_mask)} if name.startswith("robust/transfer/") else {}
         scored = partial(score, attack=attack, positions=source.positions, **options)
         rank = 1 if name.startswith("fgsm/") else 2 + sum(one[0] == norm and one[1] > radius for one in threats.values())
         sets.append(EvaluationSet(name, clean, scored, rank=rank))

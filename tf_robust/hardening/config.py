@@ -8,13 +8,13 @@ import sys
 import typing
 
 from tf_robust.utils.errors import unknown
+from tf_robust.utils.hyperparameters import seconds_of
 
 GROUPS = ("noise", "blur", "weather", "digital")
 SHIFT = "shift="  # before the name of data: the target is accuracy on these images
 TARGETS = ("corruptions", *(f"{group}_corruptions" for group in GROUPS), "noise", "adversarial")
 MIN_WEIGHT, MAX_WEIGHT = 0.01, 20
 EVALUATIONS = ("clean", "noise", "corruptions", "corruptions_bar", "calibration")  # of the final evaluation, by default
-_UNITS = {"s": 1, "m": 60, "h": 3600, "steps": 1}
 
 
 class Budget(typing.NamedTuple):
@@ -26,10 +26,11 @@ class Budget(typing.NamedTuple):
 
 def parse_budget(text: str) -> Budget:
     """Returns the budget of a text such as 90s, 30m, 1.5h or 2000steps; raises ValueError for any other text."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h|steps)", text.strip())
-    if not match or not float(match[1]):
-        raise ValueError(f"Expected a budget as a time (90s, 30m, 2h) or as training steps (2000steps). Received: {text!r}")
-    return Budget(float(match[1]) * _UNITS[match[2]], match[2] == "steps")
+    steps = re.fullmatch(r"(\d+(?:\.\d+)?)\s*steps", text.strip())
+    try:
+        return Budget(float(steps[1]) or seconds_of(text), True) if steps else Budget(seconds_of(text), False)
+    except ValueError:
+        raise ValueError(f"Expected a budget as a time (90s, 30m, 2h) or as training steps (2000steps). Received: {text!r}") from None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -318,7 +318,10 @@ def _control_note(search, choice, compared):
     changes = f"target {_difference(target)}, clean accuracy {_difference(clean)}"
     note = f"On validation images, the control, plain fine-tuning for {duration(control.seconds)} ({control.steps:,} steps): {changes}."
     if choice and choice.helps:
-        note += f" Target of the chosen model minus the control's: {_difference(gain(choice.point, point, compared))}."
+        further = gain(choice.point, point, compared)
+        note += f" Target of the chosen model minus the control's: {_difference(further)}."
+        if further["low"] <= 0:
+            note += " This is not significant: the gain may be one of further training alone."
     return [note]
 
 

@@ -113,13 +113,13 @@ def make(
 
     found, needed = planned(budget.amount)
     if needed > budget.amount:
+        fewer = ", or fewer evaluations, as in --evaluations=clean,noise" if {*final.eval_config.evaluations} - {"clean", "noise"} else ""
         advised = ROUND
         while ADVISED * planned(advised)[1] > advised:
             advised += ROUND
         raise ValueError(
             f"Expected a budget for plain fine-tuning and one recipe, {duration(found.shortest)} each at least, {duration(found.begin)} "
-            f"before and {duration(found.final_seconds)} of final evaluation. Received: {config.budget}. Try: --budget={advised}s, or "
-            "fewer evaluations, as in --evaluations=clean,noise"
+            f"before and {duration(found.final_seconds)} of final evaluation. Received: {config.budget}. Try: --budget={advised}s{fewer}"
         )
     return found
 

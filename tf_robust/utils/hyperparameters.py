@@ -68,6 +68,14 @@ def _parse_one(kind, value, name):
     raise ValueError(f"Expected {name} as {_EXPECTED[kind]}. Received: {value!r}")
 
 
+def seconds_of(text: str) -> float:
+    """Returns the seconds of a time such as 90s, 30m or 1.5h; raises ValueError for any other text."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh])", text.strip())
+    if not match or not float(match[1]):
+        raise ValueError(f"Expected a time (90s, 30m, 2h). Received: {text!r}")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
+
+
 def text_of(value: object) -> str:
     """Returns the value of a hyperparameter as it is written on the command line."""
     return ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
