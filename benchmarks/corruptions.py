@@ -17,7 +17,6 @@ os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 os.environ.update({f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA")})
 
 import datetime
-import functools
 import itertools
 import math
 import pathlib
@@ -33,8 +32,8 @@ sys.path.insert(0, str(ROOT))
 try:
     import cv2
     import imagecorruptions
-    import numba
-    from imagecorruptions import corruptions as peer
+
+    from benchmarks import original  # which needs numba
 except ImportError as error:
     sys.exit(
         f"Expected imagecorruptions and its requirements to be installed. Received: {error}.\nInstall them into a virtual "
@@ -75,45 +74,9 @@ def crashes(sample_images):
     return found
 
 
-def repair():
-    """Patches the peer in memory so that all corruptions run, at the best speed available."""
-    released_gaussian, python_glass = peer.gaussian, peer.glass_blur
-
-    # fog: "`np.float_` was removed in the NumPy 2.0 release"
-    np.float_ = np.float64
-
-    # glass_blur, gaussian_blur: "gaussian() got an unexpected keyword argument 'multichannel'", now channel_axis
-    def gaussian(image, sigma, multichannel=False, **options):
-        return released_gaussian(image, sigma, channel_axis=-1 if multichannel else None, **options)
-
-    peer.gaussian = gaussian
-
-    # glass_blur: no failure, but a loop over pixels in Python; the peer's repository now compiles it with Numba
-    def compiled_glass(sample_image, severity):
-        sigma, reach, times = ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2))[severity - 1]
-        levels = np.uint8(gaussian(np.array(sample_image) / 255.0, sigma, multichannel=True) * 255)
-        mix_pixels(levels, reach, times)
-        return np.clip(gaussian(levels / 255.0, sigma, multichannel=True), 0, 1) * 255
-
-    imagecorruptions.corruption_dict["glass_blur"] = compiled_glass
-    imagecorruptions.corruption_dict[RELEASED] = python_glass
-
-    # frost: no failure, but it reads a photograph from disk for each image
-    cv2.imread = functools.lru_cache(cv2.imread)
-
-
-@numba.njit
-def mix_pixels(levels, reach, times):
-    for _ in range(times):
-        for row in range(levels.shape[0] - reach, reach, -1):
-            for column in range(levels.shape[1] - reach, reach, -1):
-                right, down = np.random.randint(-reach, reach), np.random.randint(-reach, reach)
-                levels[row, column] = levels[row + down, column + right]  # the peer's exchange, which is a copy
-
-
 def our_call(name, images):
     """Returns a function that corrupts one batch, with new draws in each call."""
-    corruption = suite.named(name.removesuffix("_released"), os.path.join(os.path.dirname(peer.__file__), "frost"))
+    corruption = suite.named(name.removesuffix("_released"), os.path.join(os.path.dirname(imagecorruptions.__file__), "frost"))
     count = len(images)
 
     @tf.function
@@ -225,7 +188,7 @@ def main(_):
     np.random.seed(0)
     sizes = list(map(int, FLAGS.sizes))
     failed = {size: crashes(np.round(255 * oracles.sample_images(size, size, 3, 2)).astype(np.uint8)) for size in sizes}
-    repair()
+    imagecorruptions.corruption_dict[RELEASED] = original.repair(imagecorruptions)
     lines, rows = (
         [
             "| corruption | px | ours | peer | ours over peer: median [quartiles] | ours, wall | peer, wall | ours over peer, wall |",
