@@ -13,7 +13,7 @@ from PIL import Image
 from tests.rounding import assert_equal_levels
 from tf_robust import corrupted_datasets, corruptions, data, evaluation, metrics
 from tf_robust.evaluation import scoring
-from tf_robust.utils import files
+from tf_robust.utils import files, progress
 
 EvalConfig = evaluation.EvalConfig
 
@@ -37,6 +37,19 @@ def brightness(images):
 
 def metrics_of(predict, sets, eval_config=EvalConfig(evaluations=("clean",))):
     return evaluation.metrics_of(evaluation.records(predict, sets, log=lambda _: None), eval_config)
+
+
+def test_the_time_of_long_evaluations_is_estimated_and_compared_at_the_end(monkeypatch):
+    clock, lines = [0.0], []
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+
+    def slow(images):
+        clock[0] += 10.0
+        return always(1)(images)
+
+    evaluation.records(slow, [labelled_set([1, 0], name) for name in ("clean", "fog", "snow", "frost", "un")], log=lines.append)
+    assert [line.split("/5")[1] for line in lines[:5]] == ["", ", 30 s left", "", "", ""]  # at least 20 s
+    assert lines[5:] == ["  The evaluation took 50 s (first estimate 50 s)."]
 
 
 def test_accuracy_has_a_wilson_interval():

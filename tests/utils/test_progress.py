@@ -37,7 +37,17 @@ def test_elsewhere_than_on_a_terminal_there_are_few_lines_and_the_last(clock):
         bar.step(1, f"step {step}")
     lines = out.getvalue().splitlines()
     assert [line.split("step ")[1].split()[0] for line in lines] == [*map(str, range(0, 100, 10)), "99"]
-    assert lines[-1] == "  100 %  step 99  1 images/s  took 2 min" and "\r" not in out.getvalue()
+    assert lines[-1] == "  100 %  step 99  1 images/s  took 2 min (first estimate 2 min)" and "\r" not in out.getvalue()
+
+
+def test_the_first_estimate_is_compared_with_the_time_of_long_work(clock):
+    work = progress.Estimate(10)
+    clock[0] += 4.0
+    assert work.comparison() == "" and work.left(2) == 16.0  # the first estimate: 20 s
+    clock[0] += 4.0
+    assert work.left(8) == 2.0 and work.comparison() == ""
+    clock[0] += 22.0
+    assert work.comparison() == "30 s (first estimate 20 s)"
 
 
 def test_on_a_terminal_one_line_is_rewritten(clock):

@@ -30,10 +30,11 @@ from tf_robust.evaluation.metric_value import parse_metric
 from tf_robust.evaluation.scoring import EvaluationSet, ImageResults
 from tf_robust.utils.files import atomic_file, path_text
 from tf_robust.utils.locks import WorkdirLocked, file_lock
+from tf_robust.utils.progress import LONG, Estimate, duration
 
 PER_IMAGE = "per_image"  # folder of the results of each image, next to the records
-WARNING, WAITING = "  Warning:", "  Waiting"  # beginnings of lines of the log
-IMPORTANT = (WARNING, WAITING, adversarial.ATTACKING)
+WARNING, WAITING, TOOK = "  Warning:", "  Waiting", "  The evaluation took"  # beginnings of lines of the log
+IMPORTANT = (WARNING, WAITING, TOOK, adversarial.ATTACKING)
 SHARD_IMAGES = 10_000  # of a shard, at least
 _POLL_SECONDS = 1.0  # between two reads of a file that other processes write
 
@@ -92,7 +93,8 @@ def records(
     divisible = [one for one in sets if per_image and one.part_batches and not one.score]
     divided = {one.name: Shards(one, per_image_folder(folder, one.name), keys[one.name]) for one in divisible}
     complete: dict[str, dict] = {}
-    waited, began, computed = False, time.monotonic(), 0
+    waited, computed = False, 0
+    estimate: Estimate | None = None
 
     def read_again():
         current = (record for record in read_records(path) if record["depends"] == keys.get(record["set"]))
@@ -100,6 +102,7 @@ def records(
 
     read_again()
     while len(complete) < len(sets):
+        estimate = estimate or Estimate(len(sets) - len(complete))
         for one in sorted((one for one in sets if one.name not in complete), key=lambda one: one.rank):
             shards = divided.get(one.name)
             if shards and not shards.compute(predict, try_lock, log):
@@ -119,9 +122,9 @@ def records(
                     _append(path, locks, record)
             computed += 1
             pending = [other for other in sets if other.name not in complete]
-            remaining = (time.monotonic() - began) / computed * len(pending) / 60
-            known = not any(other.rank for other in pending)  # attacks announce their own time
-            left = f", {remaining:.0f} min left" if remaining > 0.5 and known else ""
+            known = not any(other.rank for other in sets)  # attacks announce their own time
+            remaining = estimate.left(estimate.total - len(pending)) if known and computed > 1 else 0.0  # the first traces the model
+            left = f", {duration(remaining)} left" if remaining > LONG else ""
             among = f", among {len(one.class_mask):,} classes" if one.class_mask else ""
             log(f"  {_summary(record)}{among}  {len(complete)}/{len(sets)}{left}")
             for message in record.get("warnings", ()):
@@ -132,6 +135,8 @@ def records(
             waited = True
             time.sleep(_POLL_SECONDS)
             read_again()
+    if estimate and (compared := estimate.comparison()):
+        log(f"{TOOK} {compared}.")
     if path and locks:
         locks.clear()
         with contextlib.suppress(OSError):

@@ -10,8 +10,31 @@ from typing import TextIO
 
 import tensorflow as tf
 
+LONG = 20  # seconds of work whose time is estimated
 _WIDTH = 100  # characters
 _INTERVALS = {True: 0.1, False: 10}  # seconds between lines, on a terminal or not
+
+
+class Estimate:
+    """How long work in equal parts takes, from the parts that are done, and how far the first estimate was from it.
+
+    Args:
+        total: number of parts.
+    """
+
+    def __init__(self, total: int):
+        self.total, self._begin, self._first = total, time.monotonic(), 0.0
+
+    def left(self, done: int) -> float:
+        """Returns the seconds that are left; `done`: number of parts, >= 1. The first call makes the first estimate, of the whole time."""
+        seconds = max(time.monotonic() - self._begin, 1e-6)
+        self._first = self._first or seconds * self.total / done
+        return (self.total - done) * seconds / done
+
+    def comparison(self) -> str:
+        """Returns the time of long work and its first estimate as text: 90 s (first estimate 75 s); otherwise an empty text."""
+        seconds = time.monotonic() - self._begin
+        return f"{duration(seconds)} (first estimate {duration(self._first)})" if seconds >= LONG and self._first else ""
 
 
 class Progress:
@@ -29,7 +52,7 @@ class Progress:
     def __init__(self, total: int | None, unit: str, stream: TextIO | None = None, leave: bool = True):
         self.total, self.unit, self.stream, self.leave = total, unit, stream or sys.stdout, leave
         self.terminal = self.stream.isatty()
-        self._done, self._start, self._printed = 0, time.monotonic(), -float("inf")
+        self._done, self._start, self._printed, self._estimate = 0, time.monotonic(), -float("inf"), Estimate(total or 1)
 
     def step(self, count: int, description: str) -> None:
         """Counts further steps; `description` belongs to the latest one."""
@@ -42,7 +65,8 @@ class Progress:
         if self.total is None:
             line = f"  {self._done} {self.unit}  {description}  {rate}"
         else:
-            left = f"took {duration(seconds)}" if last else f"{duration((self.total - self._done) * seconds / max(self._done, 1))} left"
+            left = f"{duration(self._estimate.left(max(self._done, 1)))} left"
+            left = f"took {self._estimate.comparison() or duration(seconds)}" if last else left
             line = f"  {100 * self._done // max(self.total, 1):3d} %  {description}  {rate}  {left}"
         text = f"\r{line:<{_WIDTH}}" + "\n" * (last and self.leave) if self.terminal else f"{line}\n"
         print(text, end="", file=self.stream, flush=True)
