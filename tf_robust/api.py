@@ -21,6 +21,7 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tf_robust import attacks, data, evaluation, exporter, report
+from tf_robust.attacks.attack import at_radii
 from tf_robust.configs import DataConfig
 from tf_robust.conversion import converted
 from tf_robust.data.kinds import data_of
@@ -341,9 +342,9 @@ def attack(
     for one in settings.keys() - known - of_model:
         raise unknown(f"argument of the attack {name}", one, known | of_model)
     interface = _interface({one: settings.pop(one) for one in of_model & settings.keys()})
-    radii = settings.get("radius")
-    each = [settings] if radii is None else [{**settings, "radius": float(radius)} for radius in np.ravel(radii)]
-    attackers = [attacks.ATTACKS[name](**arguments) for arguments in each]
+    radii = settings.pop("radius", None)
+    attack: Callable = attacks.ATTACKS[name]
+    attackers = [attack(**settings)] if radii is None else at_radii(attack, map(float, np.ravel(radii)), **settings)
     classify = _classifier(model, interface)
     given, classes = np.asarray(images), np.asarray(labels)
     unit = data.unit_images(given, data_range, "the attack")

@@ -6,7 +6,9 @@ import pytest
 import tensorflow as tf
 
 from tests.attacks.oracles import SHAPE, SHORT, Linear, sample_images, wrong
+from tests.conftest import sweep
 from tf_robust.attacks import ATTACKS
+from tf_robust.attacks.attack import at_radii
 
 LONGER = {"square": {"steps": 300}, "pgd_distance": {"rounds": 4, "steps": 10}, "fab": {"steps": 20}}  # so that targets are reached
 REFUSED = {
@@ -41,6 +43,39 @@ def test_targets_are_reached_and_misclassified_images_unchanged(name):
     partly_attacked = attack(model, images, partly_wrong).numpy()
     np.testing.assert_array_equal(partly_attacked[4:], images[4:])
     assert wrong(model, partly_attacked, partly_wrong).all() and np.abs(partly_attacked[:4] - images[:4]).max(axis=(1, 2, 3)).min() > 0
+
+
+@pytest.mark.parametrize("name", sweep([name for name in ATTACKS if name not in MINIMAL], ("pgd", "square")))
+def test_attacks_at_several_radii_are_those_of_each_radius_on_one_graph(name):
+    model, traces = Linear(classes=4), []
+    images, labels = sample_images(model, count=8)
+
+    def traced(batch):
+        traces.append(tf.executing_eagerly())
+        return model(batch)
+
+    options, radii = {"norm": "l2", "restarts": 2, **SHORT.get(name, {})}, (RADII["l2"], 2 * RADII["l2"])
+    shared = at_radii(ATTACKS[name], radii, **options)
+    found = [(one(traced, images, labels).numpy(), traces.count(False)) for one in shared]
+    assert found[0][1] == found[1][1] > 0 and [one.radius for one in shared] == [*radii]
+    np.testing.assert_allclose(found[1][0], ATTACKS[name](radius=radii[1], **options)(model, images, labels), atol=1e-5)
+
+
+def test_a_subclass_is_built_for_each_radius():
+    """It may compute with the radius when it is built."""
+
+    class Twice(ATTACKS["fgsm"]):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.step = 0.5 * self.radius
+
+        def perturb(self, predict, images, criterion, seed, indices):
+            return tf.clip_by_value(images + self.step, 0.0, 1.0)
+
+    model = Linear()
+    images, labels = sample_images(model, count=3)
+    for attack, radius in zip(at_radii(Twice, (0.1, 0.2)), (0.1, 0.2)):
+        np.testing.assert_allclose(attack(model, images, labels), images + radius / 2, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -84,7 +84,7 @@ def test_each_attack_has_its_own_metric(linear, source):
     settings = {"evaluations": ("adversarial",), "attack_radii": RADII[:1]}
     both = evaluated(linear, source, attack=("autoattack", "pgd"), attack_checks=False, **settings)
     for name, metric in (("autoattack", "robust/l2_0.05"), ("pgd", "robust/pgd/l2_0.05")):
-        attack = adversarial.accuracy_attack(name, "l2", 0.05, 50)
+        attack = adversarial.accuracy_attacks(name, "l2", [0.05], 50)[0]
         images = source.images / np.float32(255)
         attacked = attack(linear, images, source.labels, indices=source.positions)
         assert both[metric].value == np.mean(np.argmax(linear(attacked), axis=1) == source.labels)

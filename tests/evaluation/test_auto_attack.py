@@ -218,7 +218,7 @@ def test_square_is_named_when_it_takes_more_than_its_tolerance():
 def test_the_card_names_the_budget_of_the_attack_that_runs():
     source = data.ArraySource.of("tiny", "test", np.zeros([4, *SHAPE], np.uint8), np.arange(4) % 2, ["a", "b"])
     card = evaluation.card_of(source, evaluation.EvalConfig(evaluations=("adversarial",)), None)["robust"]
-    attack = adversarial.accuracy_attack("autoattack", "l2", 0.5, card["queries"])
+    (attack,) = adversarial.accuracy_attacks("autoattack", "l2", [0.5], card["queries"])
     members = attack.members(10)
     assert card["members"] == list(members) and card["attack"] == "autoattack" and card["seed"] == attack.seed
     assert [member.steps for member in members.values()] == [*[card["steps"]] * 3, card["queries"]]

@@ -88,7 +88,7 @@ def test_the_scale_and_the_outputs_of_a_surrogate_are_found(matrices):
     assert (second.interface.input_range, second.interface.outputs) == ("0,255", "probabilities")
     assert first.interface.outputs == "logits"
     images, labels = evaluation.first_images(source, SUBSET)
-    attack = evaluation.adversarial.transferred_attack("linf", RADIUS)
+    (attack,) = evaluation.adversarial.transferred_attacks("linf", [RADIUS])
     np.testing.assert_allclose(attack(first, images, labels), attack(second, images, labels), atol=1e-4)
 
 
@@ -102,7 +102,8 @@ def test_an_image_that_the_surrogate_misclassifies_is_attacked_too(matrices):
     images, labels = evaluation.first_images(data.open_source("digits", "test", examples=SUBSET), SUBSET)
     surrogate = differentiable(matrices[1])
     wrong = (labels + 1) % 10
-    attacked = evaluation.adversarial.transferred_attack("linf", RADIUS)(surrogate, images, wrong)
+    (attack,) = evaluation.adversarial.transferred_attacks("linf", [RADIUS])
+    attacked = attack(surrogate, images, wrong)
     moved = np.abs(attacked - images).max(axis=(1, 2, 3))
     assert (moved > RADIUS / 2).all()
 

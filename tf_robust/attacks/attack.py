@@ -4,9 +4,10 @@ A model is a differentiable callable from float32 [N, H, W, C] in [0, 1] to logi
 a Keras model, a reloaded SavedModel, a function. Sizes of perturbations are in that pixel scale, also of integers.
 """
 
+import copy
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,8 @@ class Attack:
         if batch_size < 0 or restarts < 1:
             raise ValueError(f"Expected batch_size >= 0 and restarts >= 1. Received: {batch_size}, {restarts}")
         self.seed, self.restarts, self.batch_size, self.skip_misclassified = seed, restarts, batch_size, skip_misclassified
-        self._compiled: tuple = (None, None)
+        self._compiled: list = [None, None]  # what the graphs are for, and the graphs
+        self._shares_graphs = False
 
     def images_per_batch(self, shape: Sequence[int]) -> int:
         """Returns the number of images of `shape` (H, W, C) that are attacked together."""
@@ -63,6 +65,18 @@ class Attack:
 
     norm: Any = None  # a `Norm` or its name; None: perturbations of any size
     radius: Any = None  # float
+    takes_radius_as_tensor = False  # of this very class: `self.radius` is all that depends on the radius, and may be a scalar tensor
+
+    def _within(self, radius):
+        """The attack with another radius, on the same graphs."""
+        other = self._with_radius(float(radius))
+        other._shares_graphs = True
+        return other
+
+    def _with_radius(self, radius):
+        other = copy.copy(self)
+        other.radius = radius
+        return other
 
     @property
     def _norm(self):
@@ -182,7 +196,7 @@ class Attack:
     def _attempt(self, graph, images, classes, attempt, indices):
         """Runs one attempt; returns the attacked images and bool [N], whether an image needs no further attempt."""
         try:
-            return graph(images, classes, [self.seed, attempt], indices)
+            return graph(images, classes, [self.seed, attempt], indices, self.radius or 0.0)
         except tf.errors.InvalidArgumentError as error:
             if NOT_FINITE not in error.message:
                 raise
@@ -205,13 +219,14 @@ class Attack:
                 )
 
     def _graphs(self, model, targeted):
-        """Returns images -> logits, and the attack: (images, classes, seed, indices) -> (attacked images, reached), compiled for `model`.
+        """Returns two graphs of `model`: images -> logits, and (images, classes, seed, indices, radius) -> (attacked images, reached).
 
         The attack is given by a function of whether there are several attempts, since only then is it computed what is reached, and of
         the columns of the logits to which it is restricted (None: all). It calls the graph of the logits, so that the model is traced
         only once. Keeps the last.
         """
-        if self._compiled[0] != (model, targeted):
+        key = model, targeted, None if self._shares_graphs else self.radius
+        if self._compiled[0] != key:
 
             @tf.function(autograph=False)
             def logits(images):
@@ -228,26 +243,38 @@ class Attack:
                     return predict(images) if columns is None else tf.gather(predict(images), columns, axis=1)
 
                 @tf.function(autograph=False)  # nothing to convert, and the conversion takes longer than tracing
-                def graph(images, classes, seed, indices):
-                    criterion = Criterion(classes, targeted)
-                    attacked = self.perturb(predict_columns, images, criterion, seed, indices)
+                def graph(images, classes, seed, indices, radius):
+                    criterion, attacker = Criterion(classes, targeted), self._with_radius(radius) if self._shares_graphs else self
+                    attacked = attacker.perturb(predict_columns, images, criterion, seed, indices)
                     reached = criterion.reached(finite(predict_columns(attacked))) if several else tf.zeros_like(classes, tf.bool)
                     return attacked, reached
 
-                def call(images, classes, seed, indices):
+                def call(images, classes, seed, indices, radius):
                     compiled = graph.get_concrete_function(
                         tf.TensorSpec([None, *images.shape[1:]], tf.float32),
                         tf.TensorSpec([None], tf.int64),
                         tf.TensorSpec([2], tf.int64),
                         tf.TensorSpec([None], tf.int64),
+                        tf.TensorSpec([], tf.float32),
                     )
                     integers = (tf.constant(values, tf.int64) for values in (classes, seed, indices))
-                    return [result.numpy() for result in compiled(tf.constant(images), *integers)]
+                    return [result.numpy() for result in compiled(tf.constant(images), *integers, tf.constant(radius, tf.float32))]
 
                 return call
 
-            self._compiled = ((model, targeted), (predict, attack))
+            self._compiled[:] = key, (predict, attack)
         return self._compiled[1]
+
+
+def at_radii(attack: Callable[..., Attack], radii: Iterable[float], **options) -> list[Attack]:
+    """Returns an attack, a class with its options, for each of some radii.
+
+    Attacks of one class share their graphs, which take long to trace, if the class itself says that it takes the radius as a tensor.
+    """
+    if not vars(attack).get("takes_radius_as_tensor"):
+        return [attack(radius=radius, **options) for radius in radii]
+    first = attack(**options)
+    return [first._within(radius) for radius in radii]
 
 
 NOT_FINITE = "logits of an attacked model"  # in the message of an attack's graph

@@ -43,6 +43,8 @@ class AutoAttack(Attack):
         1
     """
 
+    takes_radius_as_tensor = True
+
     def __init__(
         self,
         *,
@@ -63,6 +65,13 @@ class AutoAttack(Attack):
         )
         self._boundary = FastAdaptiveBoundary(steps=steps, target_classes=target_classes, **ball)
         self._square = Square(steps=queries, **ball)
+
+    def _within(self, radius):
+        other = super()._within(radius)
+        for name, member in vars(self).items():
+            if isinstance(member, Attack):
+                setattr(other, name, member._within(radius))
+        return other
 
     def members(self, classes: int) -> dict[str, Attack]:
         """Returns {name: attack} in the order in which they run.

@@ -70,6 +70,8 @@ class AutoProjectedGradientDescent(BallAttack):
         (1, True)
     """
 
+    takes_radius_as_tensor = True
+
     def __init__(self, *, steps: int = 100, early_stop: bool = True, **kwargs):
         super().__init__(**kwargs)
         if steps < 1:
@@ -104,7 +106,7 @@ class AutoProjectedGradientDescent(BallAttack):
 
     def _initial_state(self, start):
         count = tf.shape(start)[0]
-        step_size, lowest = tf.fill([count], np.float32(_FIRST_STEP * self.radius)), tf.fill([count], np.float32(-np.inf))
+        step_size, lowest = tf.fill([count], tf.cast(_FIRST_STEP * self.radius, tf.float32)), tf.fill([count], np.float32(-np.inf))
         return _State(
             indices=tf.range(count),
             points=start,
@@ -146,6 +148,8 @@ class TargetedAutoPGD(TargetClassesAttack, AutoProjectedGradientDescent):
         >>> int(tf.argmax(model(attack(model, images, labels=[0], targets=[3]))[0]))
         3
     """
+
+    takes_radius_as_tensor = True
 
     def __init__(self, *, loss: str = "difference_of_logits_ratio", **kwargs):
         super().__init__(loss=loss, **kwargs)

@@ -43,6 +43,8 @@ class FastAdaptiveBoundary(TargetClassesAttack):
         (1, 0.05)
     """
 
+    takes_radius_as_tensor = True
+
     def __init__(self, *, steps: int = 100, early_stop: bool = True, **kwargs):
         super().__init__(loss="margin", **kwargs)
         if steps < 1:

@@ -59,6 +59,8 @@ class FastGradient(BallAttack):
         array([0.44, 0.46, 0.16, 0.26])
     """
 
+    takes_radius_as_tensor = True
+
     def perturb(self, predict: Predict, images: tf.Tensor, criterion: Criterion, seed: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
         _, gradient, _ = self.gradient(predict, images, criterion)
         return self.project(images + self.radius * self.norm.steepest(gradient), images, self.radius)
@@ -83,6 +85,8 @@ class ProjectedGradientDescent(BallAttack):
         >>> int(tf.argmax(model(attacked)[0])), round(float(tf.norm(attacked - images)), 3)
         (1, 0.1)
     """
+
+    takes_radius_as_tensor = True
 
     def __init__(self, *, steps: int = 10, step_size: float = 0.0, random_start: bool = True, early_stop: bool = True, **kwargs):
         super().__init__(**kwargs)

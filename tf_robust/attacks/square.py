@@ -41,6 +41,8 @@ class Square(BallAttack):
         1
     """
 
+    takes_radius_as_tensor = True
+
     def __init__(self, *, steps: int = 5000, **kwargs):
         super().__init__(loss="margin", **kwargs)
         if steps < 1:

@@ -6,7 +6,7 @@
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tf_robust import attacks
 from tf_robust.attacks import norms
-from tf_robust.attacks.attack import Predict, loss_and_gradient, occurring_classes
+from tf_robust.attacks.attack import Predict, at_radii, loss_and_gradient, occurring_classes
 from tf_robust.attacks.criterion import Criterion
 from tf_robust.configs.evaluation import parse_threat
 from tf_robust.evaluation.scoring import SEED, EvaluationSet, accuracy_record, is_correct, read_batches, read_chosen
@@ -76,22 +76,23 @@ def check_attack(name: str) -> None:
         raise unknown("attack", name, known)
 
 
-def accuracy_attack(name: str, norm: str, radius: float, queries: int) -> attacks.Attack:
-    """Returns the attack of a robust accuracy, one of `attacks.ATTACKS` in l2 or linf; Square queries the model so often per image."""
+def accuracy_attacks(name: str, norm: str, radii: Iterable[float], queries: int) -> list[attacks.Attack]:
+    """Returns the attack of robust accuracies, one of `attacks.ATTACKS` in l2 or linf, at each radius.
+
+    Square queries the model so often per image.
+    """
     options = {
         "pgd": {"steps": PGD_STEPS, "restarts": PGD_STARTS},
         "square": {"steps": queries},
         "autoattack": {"queries": queries},
     }.get(name, {})
-    attack: Callable[..., attacks.Attack] = attacks.ATTACKS[name]
-    return attack(norm=norm, radius=radius, seed=SEED, **options)
+    return at_radii(attacks.ATTACKS[name], radii, norm=norm, seed=SEED, **options)
 
 
-def transferred_attack(norm: str, radius: float) -> attacks.Attack:
-    """Returns the attack that is computed on a surrogate: PGD, which goes on after the surrogate is wrong."""
-    return attacks.ProjectedGradientDescent(
-        norm=norm, radius=radius, steps=PGD_STEPS, early_stop=False, skip_misclassified=False, seed=SEED
-    )
+def transferred_attacks(norm: str, radii: Iterable[float]) -> list[attacks.Attack]:
+    """Returns the attack that is computed on a surrogate, at each radius: PGD, which goes on after the surrogate is wrong."""
+    options = {"norm": norm, "steps": PGD_STEPS, "early_stop": False, "skip_misclassified": False, "seed": SEED}
+    return at_radii(attacks.ProjectedGradientDescent, radii, **options)
 
 
 def median_interval(record: dict) -> tuple[float, float, float, int]:
@@ -321,20 +322,16 @@ def check_attacks(norm: str, radius: float, largest: float, measured: Collection
     The attacks use the gradient of the margin, except pgd, the one that is measured.
     """
     ball: dict = {"norm": norm, "seed": SEED}
-
-    def descent(radius, steps=10):
-        return attacks.ProjectedGradientDescent(radius=radius, steps=steps, loss="margin", **ball)
-
+    descent: dict = {**ball, "loss": "margin"}
+    radii = {"ten_steps": radius, "half_radius": radius / 2, "double_radius": min(2 * radius, largest), "large_radius": largest / 2}
+    ten_steps = dict(zip(radii, at_radii(attacks.ProjectedGradientDescent, radii.values(), steps=10, **descent)))
     return {
         "noise": RandomNoise(radius=radius, **ball),
-        "one_step": attacks.FastGradient(radius=radius, loss="margin", **ball),
-        "ten_steps": descent(radius),
-        "hundred_steps": descent(radius, steps=100),
-        "half_radius": descent(radius / 2),
-        "double_radius": descent(min(2 * radius, largest)),
-        "large_radius": descent(largest / 2),
+        "one_step": attacks.FastGradient(radius=radius, **descent),
+        **ten_steps,
+        "hundred_steps": attacks.ProjectedGradientDescent(radius=radius, steps=100, **descent),
         "black_box": attacks.Square(radius=radius, steps=_CHECK_QUERIES, **ball),
-        **({"pgd": accuracy_attack("pgd", norm, radius, 0)} if "pgd" in measured else {}),
+        **({"pgd": accuracy_attacks("pgd", norm, [radius], 0)[0]} if "pgd" in measured else {}),
     }
 
 

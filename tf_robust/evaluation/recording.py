@@ -93,6 +93,7 @@ def records(
     divisible = [one for one in sets if per_image and one.part_batches and not one.score]
     divided = {one.name: Shards(one, per_image_folder(folder, one.name), keys[one.name]) for one in divisible}
     complete: dict[str, dict] = {}
+    restricted = functools.cache(functools.partial(scoring.masked, predict))  # attacks keep the graphs of the same function
     waited, computed = False, 0
     estimate: Estimate | None = None
 
@@ -113,7 +114,7 @@ def records(
                     continue
                 parts = _Parts(f"{path}.parts", locks, one.name, keys[one.name]) if path and one.score else {}
                 one = dataclasses.replace(one, parts=parts, log=log)
-                record = shards.record() if shards else (one.score or scoring.score_set)(scoring.masked(predict, one.class_mask), one)
+                record = shards.record() if shards else (one.score or scoring.score_set)(restricted(one.class_mask), one)
                 if record is None:
                     continue
                 order = {"order": "other"} if one.origin and one.origin() is not one.source else {}  # than the clean set

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_robust import attacks, corruptions, data, metrics
 from tf_robust.attacks import norms
-from tf_robust.attacks.attack import Predict
+from tf_robust.attacks.attack import Predict, at_radii
 from tf_robust.configs.evaluation import ATTACKS, BALLS, CLEAN_EVALUATIONS, NOISE_FLOORS, EvalConfig, parse_curve, parse_threat
 from tf_robust.corrupted_datasets import reader
 from tf_robust.data.pipeline import PARALLEL_CALLS
@@ -296,21 +296,28 @@ def _attacked_sets(source, clean, eval_config, surrogate):
     """
     threats = _threats(source, eval_config, BALLS)
     named: dict[str, tuple[tuple[str, float], attacks.Attack]] = {}
-    for name, (text, threat) in itertools.product(eval_config.attack, threats.items()):
-        attack = adversarial.accuracy_attack(name, *threat, eval_config.attack_queries)
-        named[f"{ATTACKS.get(name, f'robust/{name}/')}{text}"] = threat, attack
-    for text, (norm, radius) in threats.items():
-        if surrogate is not None:
-            named[f"robust/transfer/{text}"] = (norm, radius), adversarial.transferred_attack(norm, radius)
-        if eval_config.attacks_by_gradient and norm == "linf":
-            named[f"fgsm/{text}"] = (norm, radius), attacks.FastGradient(norm="linf", radius=radius)
+
+    def add(prefix, attack_at, norms_of_attack=BALLS):
+        """An attack, {norm, radii} -> attacks, at the radii of some norms."""
+        at = {norm: {text: threat for text, threat in threats.items() if threat[0] == norm} for norm in norms_of_attack}
+        made = {norm: attack_at(norm, [radius for _, radius in of_norm.values()]) for norm, of_norm in at.items() if of_norm}
+        found = {text: attack for norm, of_norm in made.items() for text, attack in zip(at[norm], of_norm)}
+        named.update({f"{prefix}{text}": (threat, found[text]) for text, threat in threats.items() if text in found})
+
+    for name in eval_config.attack:
+        add(ATTACKS.get(name, f"robust/{name}/"), partial(adversarial.accuracy_attacks, name, queries=eval_config.attack_queries))
+    if surrogate is not None:
+        add("robust/transfer/", adversarial.transferred_attacks)
+    if eval_config.attacks_by_gradient:
+        add("fgsm/", lambda norm, radii: at_radii(attacks.FastGradient, radii, norm=norm), ("linf",))
+    surrogate = surrogate and scoring.masked(surrogate, source.class_mask)
     members = sum(isinstance(attack, attacks.AutoAttack) for _, attack in named.values())
     limit = adversarial.SharedTime(seconds_of(eval_config.attack_time), members) if eval_config.attack_time else None
     sets = []
     for name, ((norm, radius), attack) in named.items():
         score = adversarial.score_members if isinstance(attack, attacks.AutoAttack) else adversarial.score_attacked
         options: dict = {"limit": limit} if isinstance(attack, attacks.AutoAttack) else {}
-        options |= {"surrogate": scoring.masked(surrogate, source.class_mask)} if name.startswith("robust/transfer/") else {}
+        options |= {"surrogate": surrogate} if name.startswith("robust/transfer/") else {}
         scored = partial(score, attack=attack, positions=source.positions, **options)
         rank = 1 if name.startswith("fgsm/") else 2 + sum(one[0] == norm and one[1] > radius for one in threats.values())
         sets.append(EvaluationSet(name, clean, scored, rank=rank))
