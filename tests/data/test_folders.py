@@ -5,11 +5,13 @@ import json
 import os
 import struct
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
 
+import tf_robust as tfr
 from tests.data.image_files import SIDE, SIZES, examples, sample_image, write
 from tf_robust import data
 from tf_robust.configs import DataConfig
@@ -306,6 +308,25 @@ def test_bmp_files_of_every_depth_are_read(bits, top_down):
     compressed[30] = 1
     with pytest.raises(tf.errors.InvalidArgumentError):
         image_ops.decode(tf.constant(bytes(compressed[:-1])), 3)
+
+
+def test_files_are_read_in_gray_for_a_model_of_gray_images(tmp_path, capsys):
+    print_note.cache_clear()
+    random = np.random.RandomState(0)
+    colors = random.randint(0, 256, (40, 8, 8, 3)).astype(np.uint8)
+    for folder in ("photos", "night"):
+        for i, image in enumerate(colors):
+            os.makedirs(tmp_path / folder / "ab"[i % 2], exist_ok=True)
+            Image.fromarray(image).save(tmp_path / folder / "ab"[i % 2] / f"{i:02d}.png")
+    gray = np.stack([np.asarray(Image.fromarray(image).convert("L")) for image in colors])[..., None]
+    gray, labels = np.concatenate([gray[::2], gray[1::2]]), np.repeat([0, 1], 20)
+    model = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(2)])
+    settings = {"evaluations": "clean,noise", "check_inputs": False}
+    files = tfr.evaluate(model, data=f"folder:{tmp_path}/photos", shifts=f"folder:{tmp_path}/night", **settings)
+    arrays = tfr.evaluate(model, data=(gray, labels), **settings)
+    assert {name: files.values[name] for name in arrays.values} == arrays.values
+    assert files.values["shift/night"] == files.values["clean"]
+    assert "are read in gray, which the model takes" in capsys.readouterr().out
 
 
 def test_classes_without_images_are_noted(with_splits, capsys):

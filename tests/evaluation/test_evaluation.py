@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 
 import numpy as np
 import pytest
@@ -37,6 +38,23 @@ def brightness(images):
 
 def metrics_of(predict, sets, eval_config=EvalConfig(evaluations=("clean",))):
     return evaluation.metrics_of(evaluation.records(predict, sets, log=lambda _: None), eval_config)
+
+
+def test_few_images_of_files_are_decoded_once(tmp_path, monkeypatch):
+    for label in "ab":
+        os.makedirs(tmp_path / label)
+        for i in range(3):
+            Image.fromarray(np.full((8, 8, 3), 20 * i + ord(label), np.uint8)).save(tmp_path / label / f"{i}.png")
+    source = data.open_source(f"folder:{tmp_path}", "all")
+    kept = scoring.clean_batches(source)
+    monkeypatch.setattr(scoring, "KEPT_BYTES", 6 * 8 * 8 * 3 - 1)
+    read_again = scoring.clean_batches(source)
+    first = [np.concatenate(part) for part in zip(*kept.as_numpy_iterator())]
+    os.remove(tmp_path / "a" / "0.png")
+    for part, expected in zip(zip(*kept.map(lambda images, labels: (images, labels)).as_numpy_iterator()), first, strict=True):
+        np.testing.assert_array_equal(np.concatenate(part), expected)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="0.png"):
+        [*read_again]
 
 
 def test_the_time_of_long_evaluations_is_estimated_and_compared_at_the_end(monkeypatch):

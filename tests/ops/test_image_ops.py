@@ -82,6 +82,8 @@ def test_files_are_decoded_as_by_pillow(kind, options, gray):
     decoded = tf.function(image_ops.decode)(tf.constant(file.getvalue()), 3).numpy()
     expected = np.asarray(Image.open(file).convert("RGB"), int)
     assert decoded.dtype == np.uint8 and np.abs(decoded - expected).max() <= (1 if kind == "JPEG" else 0)
+    luma = tf.function(image_ops.decode)(tf.constant(file.getvalue()), 1).numpy()[..., 0]
+    assert np.abs(luma - np.asarray(Image.fromarray(decoded).convert("L"), int)).max() == 0
 
 
 @pytest.mark.parametrize("colors", [50, 256, "gray"])

@@ -64,7 +64,7 @@ def test_interfaces_that_do_not_fit(plain, interface, message):
 @pytest.mark.parametrize(
     "shape, message",
     [
-        ((8, 8, 1), r"\[8, 8, 3\] .*\[8, 8, 1\]. Channels are neither repeated nor averaged"),
+        ((8, 8, 1), r"\[8, 8, 3\] .*\[8, 8, 1\]. Only image files are converted automatically"),
         ((5, 5, 3), r"\[5, 5, 3\]. Try: image_size=8, which loads the data at the model's size"),
     ],
 )
@@ -76,10 +76,10 @@ def test_images_that_do_not_fit(plain, shape, message):
 
 
 def test_images_that_do_not_fit_another_interface(plain):
-    with pytest.raises(ValueError, match="Channels"):
+    with pytest.raises(ValueError, match="\\[5, 5, 1\\]. Only image files"):
         load_classifier(plain, ModelInterface(input_size=8))(sample_images((5, 5, 1)))
     three_means = ModelInterface(signature="any_channels", input_range=NORMALIZATION)
-    with pytest.raises(ValueError, match=r"\[8, 8, 3\] .*\[8, 8, 1\]. Channels"):
+    with pytest.raises(ValueError, match=r"\[8, 8, 3\] .*\[8, 8, 1\]. Only image files"):
         load_classifier(plain, three_means)(sample_images((8, 8, 1)))
     with pytest.raises(ValueError, match="Try: convert the images"):
         load_classifier(plain, ModelInterface(signature="wide"))(sample_images())

@@ -170,7 +170,7 @@ def _file_source(name, split, class_names, files, options, usual=None):
     own = common_size(paths)
     height, width = options.size or usual or own or USUAL_SIZE
     fit = None if own == (height, width) else Fit(height, width, options.image_fit, varying=own is None)
-    return FileSource(name, split, class_names, (height, width, 3), len(files), paths, labels, fit=fit)
+    return FileSource(name, split, class_names, (height, width, options.channels), len(files), paths, labels, fit=fit)
 
 
 def _subfolders(folder):

@@ -43,6 +43,7 @@ def open_hf(name: str, split: str, options: ReadOptions) -> ArraySource:
     kept = whole[np.sort(stratified_order(labels[whole])[: options.examples])] if options.examples else whole
     found = {one: _sizes_and_channels(loaded[one], image_column, f"{name} ({one})") for one in {own, first}}
     (own_sizes, _), (usual_sizes, channels) = found[own], found[first]
+    channels = min(channels, options.channels)
     height, width = options.size or (next(iter(usual_sizes)) if len(usual_sizes) == 1 else USUAL_SIZE)
     change = None if own_sizes == {(height, width)} else Fit(height, width, options.image_fit, varying=len(own_sizes) > 1)
 

@@ -37,6 +37,7 @@ class ReadOptions:
     """How images are read: arguments of `data.open_source`, of which `examples` is 0 unless a kind may read only these many.
 
     size: (height, width) of images from files of any size; (): their own.
+    channels: 1 or 3, of image files.
 
     Examples:
         >>> from tf_robust.data.kinds import ReadOptions
@@ -53,6 +54,7 @@ class ReadOptions:
     download: bool = False
     data_range: str = ""
     num_classes: int = 0
+    channels: int = 3
 
 
 @dataclasses.dataclass(frozen=True)

@@ -138,15 +138,19 @@ def steps_per_epoch(source: Source, batch_size: int) -> int:
     return len(source) // batch_size
 
 
-def evaluation_batches(source: Source, batch_size: int = 256) -> tf.data.Dataset:
+def evaluation_batches(source: Source, batch_size: int = 256, *, keep: bool = False) -> tf.data.Dataset:
     """Returns a Dataset of (float32 [B, H, W, C] in [0, 1], int64 [B]) in the fixed order.
+
+    `keep`: hold the images in memory, as uint8, after the first time that they are all read.
 
     Examples:
         >>> source = tfr.data.open_source("digits", "test", examples=100)
         >>> [images.shape.as_list() for images, labels in tfr.data.evaluation_batches(source, 64)]
         [[64, 28, 28, 1], [36, 28, 28, 1]]
     """
-    return source.ordered(batch_size).map(lambda images, labels: (image_ops.to_float(images), labels)).prefetch(2).with_options(_options())
+    levels = source.ordered(batch_size)
+    levels = levels.cache() if keep else levels
+    return levels.map(lambda images, labels: (image_ops.to_float(images), labels)).prefetch(2).with_options(_options())
 
 
 def _options(shard=True):

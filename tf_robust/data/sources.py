@@ -32,6 +32,7 @@ def open_source(
     download: bool = False,
     data_range: str = "",
     num_classes: int = 0,
+    channels: int = 3,
 ) -> Source:
     """Opens one split of a data set as a `Source`.
 
@@ -43,6 +44,7 @@ def open_source(
             empty: their own size if they all have one, else 224x224.
         examples: keep only this many examples, stratified and nested; 0 keeps all.
         num_classes: number of classes where `csv:FILE` and others have labels as numbers; 0: the largest label + 1.
+        channels: of image files, 1 or 3: such as that of a model's input.
 
     Raises:
         ValueError: unknown name or split, invalid fraction, labels out of range.
@@ -74,7 +76,8 @@ def open_source(
         raise unknown("image_fit", image_fit, FITS)
     three_parts = not divided and split != WHOLE
     few = 0 if three_parts else examples
-    options = ReadOptions(data_dir, size or tuple(default_size), image_fit, validation_fraction, few, download, data_range, num_classes)
+    size_of_files, of_arrays = size or tuple(default_size), (data_range, num_classes)
+    options = ReadOptions(data_dir, size_of_files, image_fit, validation_fraction, few, download, *of_arrays, channels)
     source = kind.open(name, split if divided else WHOLE, options).resized(size, image_fit)
     if three_parts:
         source = split_train_val_test(source, split, held_out_fraction(name, validation_fraction))
@@ -115,6 +118,7 @@ def open_split(
     seed: int,
     model_size: tuple[int, int] | tuple[()],
     num_classes: int = 0,
+    channels: int = 3,
     images: Source | None = None,
     mapped: bool = True,
 ) -> Source:
@@ -126,6 +130,7 @@ def open_split(
         seed: selects the labeled fraction of train.
         model_size: (height, width) of the images that an evaluated model takes; empty: not known.
         num_classes: of the evaluated model; 0: not known.
+        channels: of image files, as an evaluated model takes them.
         images: all images, in memory; None: those that `config.data` names.
         mapped: whether labels are columns of the model's output (`map_labels`), or still the classes in the order of the data.
     """
@@ -141,6 +146,7 @@ def open_split(
         download=config.download,
         data_range=config.data_range,
         num_classes=num_classes,
+        channels=channels,
     )
     _print_notes(source, config.data, images is None)
     if split == "train":
@@ -159,6 +165,8 @@ def _print_notes(source, name, named):
         windows = source.varying_size and source.split == "train"
         hint = "; in training, random windows of them are resized." if windows else ". image_size and image_fit change that."
         print_note(f"images of {name} ({source.split}) are {source.fit}{enlarged}{hint}")
+    if source.paths is not None and source.image_shape[2] == 1:
+        print_note(f"images of {name} are read in gray, which the model takes.")
     if not (named and kind_of(name).class_folders):
         return
     if unread := folders.unread_images(source.paths or ()):
@@ -246,6 +254,7 @@ def _open_further(config, name, original, images, num_classes):
         download=config.download,
         data_range=config.data_range if images is None and kind_of(name).has_range else "",
         num_classes=num_classes,
+        channels=original.image_shape[2],
     )
 
 

@@ -13,6 +13,7 @@ from tf_robust.configs import DataConfig
 from tf_robust.data import sources
 from tf_robust.data.source import Source
 from tf_robust.data.sources import Shift
+from tf_robust.saved_models import loading
 from tf_robust.saved_models.interface import trainings
 from tf_robust.saved_models.loading import Classifier
 from tf_robust.utils.progress import print_note
@@ -26,6 +27,7 @@ class EvaluationData:
     eval_config: evaluation.EvalConfig
     seed: int = 0  # selects the labeled fraction of the training images
     model_size: tuple[int, int] | tuple[()] = ()  # (height, width) of the images that the evaluated model takes; empty: not known
+    channels: int = 3  # of image files, as the evaluated model takes them
     num_classes: int = 0  # of the evaluated model; 0: not known
     images: Source | None = None  # to evaluate on
     surrogate: Classifier | keras.Model | Callable | None = None  # model from which attacks are transferred
@@ -39,13 +41,19 @@ class EvaluationData:
             if names := getattr(self.eval_config, flag):
                 data.kinds.check_shifts(names, flag)
 
+    def for_model(self, classifier: Classifier) -> typing.Self:
+        """Returns the data with the image size, the channels and the number of classes of an evaluated model."""
+        channels = 1 if classifier.input_shape[3] == 1 else 3
+        size = loading.image_size_of(classifier)
+        return dataclasses.replace(self, model_size=size, channels=channels, num_classes=classifier.num_classes or 0)
+
     def source(self, split: str, examples: int = 0, mapped: bool = True) -> Source:
         """Returns one split of the data, of validation and test so many examples, stratified; 0: all.
 
         Parts of data without splits are drawn before labels are mapped (`map_labels`).
         """
-        options = {"seed": self.seed, "model_size": self.model_size, "num_classes": self.num_classes, "images": self.images}
-        return sources.open_split(self.config, split, examples, mapped=mapped, **options)  # type: ignore[arg-type]
+        options = {"seed": self.seed, "model_size": self.model_size, "num_classes": self.num_classes, "channels": self.channels}
+        return sources.open_split(self.config, split, examples, mapped=mapped, images=self.images, **options)  # type: ignore[arg-type]
 
     def map_labels(self, source: Source) -> Source:
         """Returns a part of the data whose labels are columns of the model's output."""

@@ -165,8 +165,7 @@ def match_model_and_data(classifier: Classifier, data: EvaluationData, split_cho
     fits = data.eval_config.needs_validation_set and data.validation_images is None
     if data.images is None and (fits or data.eval_config.evaluation_split != WHOLE and not has_splits(config.data)):
         config = with_validation_of_card(classifier.card, classifier.path, config)
-    size = loading.image_size_of(classifier)
-    data = dataclasses.replace(data, config=config, model_size=size, num_classes=classifier.num_classes or 0)
+    data = dataclasses.replace(data.for_model(classifier), config=config)
     source = with_label_set_of_card(classifier, data.evaluation_source())
     check_model_suits(classifier, source)
     known = with_known_outputs(classifier, source)

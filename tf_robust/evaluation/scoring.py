@@ -30,6 +30,7 @@ from tf_robust.utils import progress
 from tf_robust.utils.files import decoded, encoded
 
 BATCH = 500
+KEPT_BYTES = 2**28  # 1,780 images of 224 pixels
 SEED = 15  # of all noise, corruptions and attacks: the same for every model and training seed
 _DIGITS = 10
 _INFORMATIVE = 5  # digits 0 to 4 in the center, for which a corner digit decides the class
@@ -88,8 +89,9 @@ def read_chosen(evaluation_set: EvaluationSet, chosen: np.ndarray, size: int) ->
 
 
 def clean_batches(source: Source) -> tf.data.Dataset:
-    """Returns the batches of all images of a source, as `EvaluationSet.batches`."""
-    return data.evaluation_batches(source, batch_size_of(source.image_shape))
+    """Returns the batches of all images of a source, as `EvaluationSet.batches`; those of files are kept if they fit `KEPT_BYTES`."""
+    keep = not source.in_memory and len(source) * int(np.prod(source.image_shape)) <= KEPT_BYTES
+    return data.evaluation_batches(source, batch_size_of(source.image_shape), keep=keep)
 
 
 def batch_size_of(image_shape: Sequence[int]) -> int:

@@ -77,7 +77,7 @@ def harden(
                 "Try: tf-robust evaluate of the hardened model, with other validation images"
             )
         check_gradients(classifier)
-        given = dataclasses.replace(given, model_size=loading.image_size_of(classifier), num_classes=classifier.num_classes or 0)
+        given = given.for_model(classifier)
         if given.images is None and (validation is None or test is None):
             check_unchanged(classifier.card, classifier.path, given.config)
         if not given.num_classes:  # which TorchScript shows only in its outputs

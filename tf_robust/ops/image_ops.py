@@ -9,6 +9,7 @@ import tensorflow as tf
 from tf_robust.ops import philox
 
 RANGE_TOLERANCE = 0.01  # of the pixel scale
+_LUMA = (19595, 38470, 7471)  # of red, green and blue (ITU-R 601-2), in 65,536ths
 
 
 def fold(seed: tf.Tensor, purpose: int) -> tf.Tensor:
@@ -43,17 +44,20 @@ def unit_images(images: tf.Tensor, input_range: tuple[float, float], whose: str 
 
 
 def decode(contents: tf.Tensor, channels: int) -> tf.Tensor:
-    """Decodes the bytes of a JPEG, PNG, BMP or GIF file to uint8 [H, W, channels], of 1 or 3 channels.
+    """Decodes the bytes of a JPEG, PNG, BMP or GIF file to uint8 [H, W, channels], of 3 channels, or of 1: the luma, as Pillow's mode L.
 
     JPEG is decoded by the exact inverse cosine transform, as Pillow and OpenCV do and TensorFlow by default does not.
     """
     image = tf.case(
         [
-            (tf.io.is_jpeg(contents), lambda: tf.io.decode_jpeg(contents, channels=channels, dct_method="INTEGER_ACCURATE")),
-            (_has_palette(contents), lambda: _decode_palette(contents, channels)),
+            (tf.io.is_jpeg(contents), lambda: tf.io.decode_jpeg(contents, channels=3, dct_method="INTEGER_ACCURATE")),
+            (_has_palette(contents), lambda: _decode_palette(contents)),
         ],
-        default=lambda: tf.io.decode_image(contents, channels=channels, expand_animations=False),
+        default=lambda: tf.io.decode_image(contents, channels=3, expand_animations=False),
     )
+    if channels == 1:
+        weighted = tf.cast(image, tf.int32) * _LUMA
+        image = tf.cast((tf.reduce_sum(weighted, axis=-1, keepdims=True) + (1 << 15)) // (1 << 16), tf.uint8)
     return tf.ensure_shape(image, [None, None, channels])
 
 
@@ -64,8 +68,8 @@ def _has_palette(contents):
     return (tf.strings.substr(header, 0, 2) == "BM") & tf.reduce_any(bits == [1, 4, 8]) & (compression == 0)
 
 
-def _decode_palette(contents, channels):
-    """Decodes an uncompressed BMP file of 1, 4 or 8 bits per pixel, the numbers of its colors: uint8 [H, W, channels]."""
+def _decode_palette(contents):
+    """Decodes an uncompressed BMP file of 1, 4 or 8 bits per pixel, the numbers of its colors: uint8 [H, W, 3]."""
     palette, pixels = 14 + _field(contents, 14, tf.int32), _field(contents, 10, tf.int32)  # where they begin
     colors = tf.reshape(tf.io.decode_raw(tf.strings.substr(contents, palette, pixels - palette), tf.uint8), [-1, 4])
     width, height, bits = _field(contents, 18, tf.int32), _field(contents, 22, tf.int32), _field(contents, 28, tf.uint16)
@@ -76,8 +80,7 @@ def _decode_palette(contents, channels):
     numbers = tf.bitwise.right_shift(packed, shifts) & tf.cast(2 ** tf.cast(bits, tf.int32) - 1, tf.uint8)
     numbers = tf.reshape(numbers, [tf.abs(height), -1])[:, :width]
     numbers = tf.cond(height > 0, lambda: numbers[::-1], lambda: numbers)  # the last row first, unless the height is negative
-    image = tf.gather(colors[:, 2::-1], tf.cast(numbers, tf.int32))  # blue is stored first
-    return image if channels == 3 else tf.image.rgb_to_grayscale(image)
+    return tf.gather(colors[:, 2::-1], tf.cast(numbers, tf.int32))  # blue is stored first
 
 
 def _field(contents, position, dtype):

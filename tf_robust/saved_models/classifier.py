@@ -313,7 +313,7 @@ def advice_on_channels(expected: int | None) -> str:
     """Returns advice for images with another number of channels than a model takes."""
     convert = {1: "tf.image.rgb_to_grayscale(images)", 3: "tf.image.grayscale_to_rgb(images)"}.get(expected or 0, "")
     wrapped = f"module:function with a function of images that returns model({convert}), or" if convert else "convert the images, or"
-    return f"Channels are neither repeated nor averaged automatically; image files are read with three. Try: {wrapped} use other data."
+    return f"Only image files are converted automatically, to gray for a model that takes one channel. Try: {wrapped} use other data."
 
 
 @tf.custom_gradient
