@@ -61,7 +61,7 @@ FACTS = """
 clean | Clean accuracy | clean images | higher |  | clean
 bal | Clean accuracy (BAL) | clean images | higher |  | bal
 bal/rare | Clean accuracy, rare classes | clean images of the rare classes | higher |  | bal
-clean/per_class | Clean accuracy per class |  | higher |  | clean
+clean/per_class | Clean accuracy, mean over classes |  | higher |  | clean
 class/polar bear: {old} | Accuracy, class polar bear: {old} | clean images of the class polar bear: {old} | higher | detail | class
 groups/gap | Gap between best and worst group |  | lower |  | groups
 group/a | Accuracy, group a | clean images of the group a | higher | detail | groups

@@ -429,10 +429,13 @@ def test_summary_says_when_little_is_gained_and_how_many_images_would_decide():
     point = Point(Outcome(np.ones(400, bool), np.ones(400)), 0.5)
     choice = Choice(point, {**even, "mean": 0.0}, even, False, 1234, 24)
     found = harden.summary(choice, config)
-    assert "(corruptions) +0.020 [-0.010, +0.050], the best of 24 models. About 1,200 validation images would be needed" in found
+    assert (
+        "(corruptions) +0.020 [-0.010, +0.050], the best of 24 models with interpolations. About 1,200 validation images would be needed"
+        in found
+    )
     helpful = dataclasses.replace(choice, target={**even, "low": 0.01}, helps=True, images_needed=0)
     found = harden.summary(helpful, config)
-    assert "Target (corruptions) +0.020 [+0.010, +0.050], the best of 24 models, clean accuracy +0.000" in found
+    assert "Target (corruptions) +0.020 [+0.010, +0.050], the best of 24 models with interpolations, clean accuracy +0.000" in found
 
 
 def test_a_search_that_plain_fine_tuning_wins_says_so_first():

@@ -140,7 +140,10 @@ class EvaluationData:
         training = self._training_source() if self.training_images is None else self.training_images
         if training is not None:
             return training
-        print_note(f"nun's noise depends on the standard deviations of the evaluated images of {self.config.data}: it has no others.")
+        print_note(
+            "the standard deviations on which non-uniform noise (nun) depends are those of the evaluated images: "
+            f"{self.config.data} has no others."
+        )
         return self.evaluation_source()
 
 

@@ -20,6 +20,7 @@ from tf_robust.corruptions import severities
 __all__ = ["METRICS", "Metric"]
 
 FRACTION = "Fraction, 0 to 1"
+COUNT = "Count"
 _RATIO = "Ratio, 1 is AlexNet's"
 _ACCURACY = "Accuracy on "  # begins the definition of an accuracy, before its images
 _CHECKS = ("noise", "one_step", "ten_steps", "hundred_steps", "half_radius", "double_radius", "large_radius", "black_box", "pgd")
@@ -276,7 +277,8 @@ _SECTIONS: dict[str, tuple[Metric, ...]] = {  # {heading in lists: metrics}; a r
         Metric("bal", "Clean accuracy (BAL)", "Accuracy on clean images: as many of each class", evaluations=("clean",)),
         Metric("bal/rare", "Clean accuracy, rare classes", "Accuracy on clean images of the rare classes: a corner digit decides the class",
                evaluations=("utility",)),
-        Metric("clean/per_class", "Clean accuracy per class", "Mean over classes of the accuracy on clean images", evaluations=("clean",)),
+        Metric("clean/per_class", "Clean accuracy, mean over classes", "Mean over classes of the accuracy on clean images",
+               evaluations=("clean",)),
     ),
     "Classes and groups": (
         _slice("classes/worst", "Accuracy of the worst class", "Lowest accuracy on the clean images of a class"),
@@ -354,7 +356,7 @@ _SECTIONS: dict[str, tuple[Metric, ...]] = {  # {heading in lists: metrics}; a r
                 text="{ball} norm of the smallest change by PGD that makes the prediction wrong, median over images"),
         _curves("distance/plb_{norm}", "Median PLB distance, {norm}", unit=_PIXELS, options=(Option("curve_attacks", ("plb_{norm}",)),),
                 text="{norm} norm of the smallest change by PLB that makes the prediction wrong, median over images"),
-        _checked("checks/failed", "Failed checks of the attacks", "Number of signs that the attacks are too weak for the model", "Count",
+        _checked("checks/failed", "Failed checks of the attacks", "Number of signs that the attacks are too weak for the model", COUNT,
                  "lower", options=(_BY_GRADIENT, _CHECKED)),
         _checked("checks/{ball}/{check}", "Check of the {ball} attacks: {check}", detail=True,
                  text="Accuracy on images attacked to check the {ball} attacks ({check})",

@@ -270,7 +270,7 @@ def summary(choice, config: HardenConfig, tried: bool = True) -> str:
     if not choice:
         limits = f"{config.max_clean_loss:g}{f', of each class {config.max_class_loss:g}' * (config.max_class_loss < 1)}"
         return f"No candidate keeps the accuracy on unchanged validation images within {limits}: the model is unchanged."
-    change, best = f"({config.target}) {_difference(choice.target)}", f"the best of {choice.compared} models"
+    change, best = f"({config.target}) {_difference(choice.target)}", f"the best of {choice.compared} models with interpolations"
     if not choice.helps:
         needed = float(f"{choice.images_needed:.2g}")
         more = f" About {needed:,.0f} validation images would be needed to tell." if needed else ""

@@ -203,7 +203,7 @@ def to_text(table: Table) -> str:
     Examples:
         >>> result = tfr.evaluate("zoo:digits/lenet_augmix", evaluations="clean", subset=100)
         >>> print(tfr.report.to_text(tfr.report.aggregate([result.evaluation])))
-                      Clean accuracy        Clean accuracy per class
+                      Clean accuracy        Clean accuracy, mean over classes
         lenet_augmix  0.970 [0.915, 0.990]  0.970
     """
     lines = _narrowest(sections.values(table, table["metrics"]).frame)
@@ -241,7 +241,7 @@ def to_latex(table: Table, title: str) -> str:
         >>> print("\n".join(lines[4:-2]))
         \begin{tabular}{lrr}
         \toprule
-         & Clean accuracy & Clean accuracy per class \\
+         & Clean accuracy & Clean accuracy, mean over classes \\
         \midrule
         lenet\_augmix & 0.970 & 0.970 \\
         \bottomrule

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 import pandas
 
 from tf_robust.evaluation.adversarial import MEMBERS
+from tf_robust.evaluation.metric_table import COUNT
 from tf_robust.evaluation.metric_value import CONFIDENCE_FAMILIES, describe, parse_metric
 from tf_robust.evaluation.values import MIN_IMAGES
 from tf_robust.report.tables import ADAPTED, Difference, Entry, Key, Table, fall, without_adaptation
@@ -291,7 +292,8 @@ def _mean(entry: Entry, best: bool = False) -> Cell:
     uncertainty = interval(entry["low"], entry["high"]) if entry["std"] is None else f"± {entry['std']:.3f}"
     mean, std = entry["paper"] or (None, None)
     paper = "" if mean is None else value(mean) if std is None else f"{value(mean)} ± {std:.3f}"
-    return Cell(entry["mean"], value(entry["mean"]), uncertainty, paper, best)
+    is_count = parse_metric(entry["metric"]).entry.metric.unit == COUNT and entry["mean"] == int(entry["mean"])
+    return Cell(entry["mean"], f"{int(entry['mean']):,}" if is_count else value(entry["mean"]), uncertainty, paper, best)
 
 
 def _difference(one: Difference, marked: bool = False) -> Cell:
