@@ -74,7 +74,10 @@ def read_onnx(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
     """
     runtime = import_extra("onnxruntime", "onnx")
     with readable(path, "Try: copy it or export it again, with its .data file if it has one."):
-        session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        options = runtime.SessionOptions()
+        # threads that wait in a loop for the next batch would take the cores from those that prepare it
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         inputs, outputs = (dict(map(_onnx_spec, tensors)) for tensors in (session.get_inputs(), session.get_outputs()))
     shapes = [spec.shape for spec in inputs.values()]
     is_unknown = all(shape.rank == 4 and shape[1] is None and shape[3] is None for shape in shapes)  # where the channels are
