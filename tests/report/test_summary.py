@@ -99,7 +99,7 @@ def test_every_kind_of_images_has_its_best_model(one_seed):
     assert list(lines) == ["Mean over 15 corruptions", noise, attacks, CLEAN, "Training time", "Measured on"]
     assert lines[noise] == f"best augmix 70.0%, +20.0 points {interval_of(140, 100, 2)} vs xe, significant"
     assert lines[attacks] == f"best trades 45.0%, +40.0 points {interval_of(90, 10, 2)} vs xe, significant"
-    assert lines["Measured on"].endswith("for 2 models at once (Bonferroni)")
+    assert lines["Measured on"].endswith("; for 2 models at once")
 
 
 def test_without_a_mean_every_single_corruption_is_compared(one_seed):

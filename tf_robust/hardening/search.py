@@ -82,7 +82,7 @@ class Search:
             self.log(f"One rung, since the budget is too short for three: {trials}.")
             self._first_rung()
             return
-        self.log(f"Rung 1 of 3 (successive halving): {trials}, each for a short time.")
+        self.log(f"Rung 1 of 3: {trials}, each for a short time.")
         recipes = self._first_rung()
         self.log("Rung 2 of 3: the best two recipes and variations of them.")
         settings = self._rung(1, self._settings(recipes))

@@ -115,7 +115,7 @@ def intervals_of(compared: Collection[Difference], num_rows: int) -> str:
         "unpaired (Newcombe's)": any(one.low is not None and not one.num_images and one.pairs == 1 for one in compared),
     }
     used = ", ".join(kind for kind, is_used in kinds.items() if is_used) or "none"
-    return f"{seeds_of(pairs)}; 95% intervals: {used}{f'; for {num_rows} models at once (Bonferroni)' if num_rows > 1 else ''}"
+    return f"{seeds_of(pairs)}; 95% intervals: {used}{f'; for {num_rows} models at once' if num_rows > 1 else ''}"
 
 
 def seeds_of(numbers: Sequence[int]) -> str:
@@ -131,7 +131,8 @@ def by_corruption(table: Table) -> Section | None:
     for adapted, plain in without_adaptation(metrics).items():  # of a row that was measured with adaptation alone: in the same line
         metrics.remove(adapted)
         shown = {**{(row, plain): cell for (row, metric), cell in shown.items() if metric == adapted}, **shown}
-    caption = "Accuracy, mean over severities; for flips the flip probability (lower is better)."
+    flips = any(names[metric].family == "flips" for metric in metrics)
+    caption = f"Accuracy, mean over severities{'; for flips the flip probability (lower is better)' * flips}."
     return _by_metric("By corruption and perturbation", table, metrics, table["order"], shown, caption) if metrics else None
 
 
