@@ -231,7 +231,8 @@ def recorded():
     """Returns {CPU model: rows} of all folders."""
     found = {}
     for folder in sorted(path for path in RESULTS.iterdir() if path.is_dir()):
-        rows = rows_in(folder)
+        if not (rows := rows_in(folder)):
+            continue
         machine = next(iter(rows.values()))[-1].split("; ")[1]
         found[re.sub(r", \d+ of \d+ cores.*", "", machine)] = rows
     return found
