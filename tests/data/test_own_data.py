@@ -314,7 +314,7 @@ def test_a_folder_with_test_alone_takes_its_noise_from_the_evaluated_images(mode
     card = result.evaluation["card"]
     assert result.evaluation["split"] == "test" and card["data"]["num_images"] == 30
     assert card["noise"]["std_from"] == card["data"]["fingerprint"]
-    assert "are those of the evaluated images" in capsys.readouterr().out
+    assert "are computed from the evaluated images" in capsys.readouterr().out
     assert not data.has_training(name)
     with pytest.raises(FileNotFoundError, match="Expected .*only/train next to the other splits"):
         data.open_source(name, "train")

@@ -141,7 +141,7 @@ class EvaluationData:
         if training is not None:
             return training
         print_note(
-            "the standard deviations on which non-uniform noise (nun) depends are those of the evaluated images: "
+            "the standard deviations on which non-uniform noise (nun) depends are computed from the evaluated images: "
             f"{self.config.data} has no others."
         )
         return self.evaluation_source()

@@ -89,7 +89,7 @@ def read_chosen(evaluation_set: EvaluationSet, chosen: np.ndarray, size: int) ->
 
 
 def clean_batches(source: Source) -> tf.data.Dataset:
-    """Returns the batches of all images of a source, as `EvaluationSet.batches`; those of files are kept if they fit `KEPT_BYTES`."""
+    """Returns the batches of all images of a source, as `EvaluationSet.batches`; decoded files are kept if they fit `KEPT_BYTES`."""
     keep = not source.in_memory and len(source) * int(np.prod(source.image_shape)) <= KEPT_BYTES
     return data.evaluation_batches(source, batch_size_of(source.image_shape), keep=keep)
 

@@ -27,8 +27,10 @@ class Budget(typing.NamedTuple):
 def parse_budget(text: str) -> Budget:
     """Returns the budget of a text such as 90s, 30m, 1.5h or 2000steps; raises ValueError for any other text."""
     steps = re.fullmatch(r"(\d+(?:\.\d+)?)\s*steps", text.strip())
+    if steps and float(steps[1]):
+        return Budget(float(steps[1]), True)
     try:
-        return Budget(float(steps[1]) or seconds_of(text), True) if steps else Budget(seconds_of(text), False)
+        return Budget(seconds_of(text), False)
     except ValueError:
         raise ValueError(f"Expected a budget as a time (90s, 30m, 2h) or as training steps (2000steps). Received: {text!r}") from None
 

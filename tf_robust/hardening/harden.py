@@ -320,7 +320,7 @@ def _control_note(search, choice, compared):
     if choice and choice.helps:
         further = gain(choice.point, point, compared)
         note += f" Target of the chosen model minus the control's: {_difference(further)}."
-        if further["low"] <= 0:
+        if further["low"] is None or further["low"] <= 0:
             note += " This is not significant: the gain may be one of further training alone."
     return [note]
 
