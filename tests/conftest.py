@@ -15,7 +15,6 @@ with quiet.importing([]):
     import keras
     import tensorflow as tf
 
-import numpy as np
 import pytest
 from tensorflow.python.framework import func_graph, ops
 

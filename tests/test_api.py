@@ -10,10 +10,11 @@ import tensorflow as tf
 from PIL import Image
 
 from tf_robust import api, metrics
-from tf_robust.evaluation import model_evaluation, shortfalls
+from tf_robust.evaluation import shortfalls
 from tf_robust.report import comparison as comparisons
 from tf_robust.saved_models import loading
 from tf_robust.saved_models.interface import read_card
+from tf_robust.utils.progress import NOTED
 
 
 def test_unknown_names_raise(tmp_path):
@@ -312,7 +313,7 @@ def test_several_radii_are_attacked_at_once(trained):
 
 def test_few_images_with_another_pixel_scale_give_a_note_with_both_accuracies(trained, capsys):
     _, of_255, levels, labels = trained
-    model_evaluation.print_note.cache_clear()
+    NOTED.clear()
     for count in (8, 24):
         given, classes = levels[:count], labels[:count].copy()
         classes[12:] = (classes[12:] + 1) % 10  # an accuracy of 0.5 at best

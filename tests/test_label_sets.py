@@ -20,7 +20,7 @@ from tf_robust.evaluation import EvalConfig
 from tf_robust.evaluation.model_evaluation import with_label_set_of_card
 from tf_robust.runs.config import run_config
 from tf_robust.runs.run import Run
-from tf_robust.utils.progress import print_note
+from tf_robust.utils.progress import NOTED
 
 IMAGENET = EvalConfig(corruption_constants="imagenet")
 
@@ -161,7 +161,7 @@ def largest_elsewhere(images):
 
 @pytest.mark.parametrize("route, classes, expected", [("folder", "all", 0.5), ("csv", "present", 1.0)])
 def test_classes_without_images_compete_unless_masked(half, route, classes, expected, capsys):
-    print_note.cache_clear()
+    NOTED.clear()
     data, options = {"folder": (half / "photos", {"label_map": half / "map.txt"}), "csv": (half / "table.csv", {})}[route]
     result = api.evaluate(
         largest_elsewhere,

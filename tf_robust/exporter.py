@@ -118,9 +118,7 @@ class Exporter:
         loaded = loading.as_keras(loaded, evaluation.first_images(self.source, loading.COMPARED)[0])
         classifier = self.classifier = loading.without_softmax(loaded) if logits else loaded
         model = self.model = export.Deployable(classifier, tuple(self.source.image_shape), unit_range=unit_range, logits=logits)
-        print(
-            f"The files take {model.spec.dtype.name} images on the pixel scale {model.input_range} and return {model.output}.", flush=True
-        )
+        print_line(f"The files take {model.spec.dtype.name} images on the pixel scale {model.input_range} and return {model.output}.")
         self.images = evaluation.stratified_images(self.source, CHECKED)[0]
         self.scores = self.float32_scores = in_batches(model.scores, self.images)
         if model.float32 is not classifier:
@@ -188,10 +186,9 @@ class Exporter:
         card = read_json(card_of(path))
         check = card["check"]
         same = f", same class on {check['same_class']:.0%}" if FORMATS[name].quantized else ""
-        print(
+        print_line(
             f"{name:<15} {path}  {card['bytes']:,} bytes, largest difference of the {card['output']} {check['largest_difference']:.2g} "
-            f"(up to {check['largest_output']:.3g}){same}",
-            flush=True,
+            f"(up to {check['largest_output']:.3g}){same}"
         )
         return path
 
@@ -283,7 +280,7 @@ def evaluate_formats(
     paths = {name: exporter.export(name, os.path.join(folder, "exported"), reuse=True) for name in configs}
     evaluations = []
     for name, (config, note) in configs.items():
-        print(f"{name}:", flush=True)
+        print_line(f"{name}:")
         if note:
             print_note(f"{name} is {note}.")
         notes = [note] if note else []

@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from tests.attacks.oracles import ORDERS, SHAPE, Linear, sample_images, sizes, wrong
-from tf_robust import attacks
 from tf_robust.attacks.auto_attack import AutoAttack
 from tf_robust.attacks.auto_pgd import AutoProjectedGradientDescent, TargetedAutoPGD
 from tf_robust.attacks.criterion import Criterion

@@ -11,9 +11,9 @@ from tests.attacks.oracles import SHAPE, Linear, sample_images, wrong
 from tf_robust import attacks, losses
 from tf_robust.attacks.attack import loss_and_gradient
 from tf_robust.attacks.criterion import Criterion
-from tf_robust.evaluation import model_evaluation
 from tf_robust.methods.trades import _Divergence
 from tf_robust.saved_models import loading
+from tf_robust.utils.progress import NOTED
 
 LOGITS = np.array([[40.0, 3.0, 5.0, -2.0], [-4.0, 30.0, -60.0, 1.0], [1.0, 2.0, 0.5, 0.0]], np.float32)
 LABELS = np.array([0, 1, 3])
@@ -172,7 +172,7 @@ def test_probabilities_of_a_function_keep_their_gradient():
 def test_probabilities_without_a_gradient_give_a_note(capsys):
     linear = Linear(classes=3, scale=800)  # logits up to 700 apart
     images, labels = sample_images(linear)
-    model_evaluation.print_note.cache_clear()
+    NOTED.clear()
     tfr.attack(lambda x: tf.nn.softmax(linear(x)), images, labels, "fgsm", radius=0.01)
     assert "gradient" in capsys.readouterr().out
     tfr.attack(lambda x: linear(x), images, labels, "fgsm", radius=0.01)

@@ -3,12 +3,11 @@
 import keras
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 import tf_robust as tfr
-from tests.conversion.files import NODES, WEIGHTS, check_same_scores, train, weight, write
+from tests.conversion.files import NODES, WEIGHTS, check_same_scores, train, write
 from tf_robust.conversion.converted import convert, converted
 from tf_robust.conversion.state_dict import trained_entries
 

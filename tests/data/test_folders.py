@@ -18,7 +18,7 @@ from tf_robust.configs import DataConfig
 from tf_robust.data import folders, sources
 from tf_robust.data.augment import VIEWS, crop_flip, patch_gaussian
 from tf_robust.ops import image_ops
-from tf_robust.utils.progress import print_note
+from tf_robust.utils.progress import NOTED
 
 
 @pytest.fixture
@@ -225,7 +225,7 @@ def test_images_of_other_formats_are_named_and_small_ones_noted(without_splits, 
     assert [os.path.basename(path) for path in folders.unread_images(source.paths)] == unread
     height, width = (int(np.median([size[axis] for size in SIZES])) for axis in (1, 0))  # as many of each
     assert folders.median_size(source.paths) == (height, width)
-    print_note.cache_clear()
+    NOTED.clear()
     sources.open_split(DataConfig(data=source.name), "all", 0, seed=0, model_size=())
     printed = capsys.readouterr().out
     assert f"enlarged by a factor of about {224 / min(height, width):.1f} (median size {height}x{width})" in printed
@@ -311,7 +311,7 @@ def test_bmp_files_of_every_depth_are_read(bits, top_down):
 
 
 def test_files_are_read_in_gray_for_a_model_of_gray_images(tmp_path, capsys):
-    print_note.cache_clear()
+    NOTED.clear()
     random = np.random.RandomState(0)
     colors = random.randint(0, 256, (40, 8, 8, 3)).astype(np.uint8)
     for folder in ("photos", "night"):
@@ -330,7 +330,7 @@ def test_files_are_read_in_gray_for_a_model_of_gray_images(tmp_path, capsys):
 
 
 def test_classes_without_images_are_noted(with_splits, capsys):
-    print_note.cache_clear()
+    NOTED.clear()
     for file in (with_splits / "test" / "cat").iterdir():
         file.unlink()
     source = sources.open_split(DataConfig(data=f"folder:{with_splits}"), "test", 0, seed=0, model_size=(SIDE, SIDE))

@@ -15,7 +15,6 @@ import tensorflow as tf
 from tests.command_line import main
 from tests.conftest import ROOT
 from tf_robust import data
-from tf_robust.cli import main as cli
 from tf_robust.data import augment, pipeline
 
 COMMAND = [sys.executable, os.path.join(ROOT, "run_experiment.py"), "serve"]

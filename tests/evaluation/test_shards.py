@@ -21,7 +21,6 @@ import tf_robust as tfr
 from tests.conftest import ROOT, sweep
 from tests.corrupted_datasets import sets
 from tf_robust import corruptions, data, evaluation
-from tf_robust.cli import main as cli
 from tf_robust.corrupted_datasets import WriterConfig, reader
 from tf_robust.corrupted_datasets.job import CorruptionConfig, write
 from tf_robust.data import tfds_sets

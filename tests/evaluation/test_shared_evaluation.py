@@ -11,7 +11,6 @@ import time
 import pytest
 
 from tests.conftest import ROOT
-from tf_robust.cli import main as cli
 from tf_robust.evaluation import read_records
 from tf_robust.evaluation.recording import SetLocks
 

@@ -18,7 +18,7 @@ from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.data import MAX_VALIDATION_IMAGES, parts_of, validation_set
 from tf_robust.hardening.final_evaluation import final_data
 from tf_robust.saved_models import loading
-from tf_robust.utils.progress import print_note
+from tf_robust.utils.progress import NOTED
 
 CLASSES = ("cat", "dog", "owl")
 
@@ -264,7 +264,7 @@ def test_a_shift_that_cannot_be_split_is_refused(night, monkeypatch):
 
 @pytest.mark.parametrize("classes, mask", [("all", None), ("present", (0, 2, 5))])
 def test_all_classes_of_the_model_compete_in_a_search_unless_masked(tmp_path, classes, mask, capsys):
-    print_note.cache_clear()
+    NOTED.clear()
     name = write_folder(tmp_path / "images", {"cat": 20, "dog": 30, "owl": 20})
     (tmp_path / "map.txt").write_text("cat 5\ndog 0\nowl 2\n")
     described = dataclasses.replace(given(name=name, label_map=str(tmp_path / "map.txt"), classes=classes), num_classes=7)

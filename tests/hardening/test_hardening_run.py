@@ -38,7 +38,7 @@ from tf_robust.runs import workdir
 from tf_robust.saved_models.interface import read_card, training_data, trainings
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
 from tf_robust.utils import locks
-from tf_robust.utils.progress import print_note
+from tf_robust.utils.progress import NOTED
 
 SIZE = 12
 
@@ -287,7 +287,7 @@ def test_a_hardened_model_is_not_evaluated_on_the_images_that_it_was_trained_on(
     np.savez(tmp_path / "stripes.npz", images=images, labels=labels)
     shutil.copyfile(start, tmp_path / model)
     (tmp_path / "harden.json").write_text(json.dumps({"model": "hardened.keras", "data": f"npz:{tmp_path / 'stripes.npz'}"}))
-    print_note.cache_clear()
+    NOTED.clear()
     flags = ["--input_range=0,255", "--evaluations=clean", f"--workdir={tmp_path}/work"]
     main("evaluate", str(tmp_path / model), f"--data=npz:{tmp_path / 'stripes.npz'}", *flags)
     assert f"has no splits: evaluated {said}" in capsys.readouterr().out
@@ -343,7 +343,7 @@ def test_changed_data_of_a_hardened_model_are_refused_and_unknown_parts_are_note
     given = EvaluationData(config, EvalConfig())
     assert with_default_split(given, card).eval_config.evaluation_split == "test"
     card["trained_on"][0]["validation_fraction"] = None
-    print_note.cache_clear()
+    NOTED.clear()
     assert with_default_split(given, card).eval_config.evaluation_split == "all"
     assert "was trained on images of npz:" in capsys.readouterr().out
     np.savez(tmp_path / "a.npz", images=images[:-20], labels=labels[:-20])

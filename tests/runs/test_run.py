@@ -22,7 +22,7 @@ from tf_robust.runs.run import Run
 from tf_robust.saved_models import export, loading
 from tf_robust.training import loop
 from tf_robust.utils import environment
-from tf_robust.utils.progress import print_note
+from tf_robust.utils.progress import NOTED
 
 
 def test_mixed_precision_is_limited_to_its_run():
@@ -129,7 +129,7 @@ def test_class_names_of_a_model_card_are_compared_with_the_data(classes, said, c
 @pytest.mark.parametrize(("has_bfloat16", "noted"), ((False, True), (True, False), (None, False)))
 def test_mixed_precision_on_a_cpu_without_bfloat16_is_noted(has_bfloat16, noted, monkeypatch, capsys):
     monkeypatch.setattr(environment, "has_bfloat16", lambda: has_bfloat16)
-    print_note.cache_clear()
+    NOTED.clear()
     run = run_of("cross_entropy", mixed_precision=True)
     run.method(run.data().source("train"))
     assert ("no instructions for bfloat16" in capsys.readouterr().out) == noted

@@ -7,10 +7,10 @@ import tensorflow as tf
 
 import tf_robust as tfr
 from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
-from tf_robust.evaluation import model_evaluation
 from tf_robust.saved_models import input_check
 from tf_robust.saved_models.input_check import batch_dependence
 from tf_robust.saved_models.loading import ModelInterface, classifier_of, load_classifier
+from tf_robust.utils.progress import NOTED
 
 layers = keras.layers
 
@@ -85,7 +85,7 @@ def test_it_is_printed_and_recorded_in_the_card(capsys):
     printed = capsys.readouterr().out
     assert recorded["batch_dependence"]["largest_difference"] > 0.01 and "'<lambda>'" in printed and "batch normalization" in printed
     assert "batch_dependence" not in tfr.evaluate(network(), **options).evaluation["card"]
-    model_evaluation.print_note.cache_clear()
+    NOTED.clear()
     arrays = (images[:20] / np.float32(255), labels[:20])
     tfr.attack(function, *arrays, "fgsm", radius=0.1, norm="linf", check_inputs=False)
     assert "depend on the other images of its batch" in capsys.readouterr().out

@@ -13,7 +13,7 @@ from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
 from tests.small_runs import read
 from tf_robust.saved_models import export, loading
 from tf_robust.saved_models.export import Deployable, export_calibrated
-from tf_robust.saved_models.formats import FORMATS, files
+from tf_robust.saved_models.formats import FORMATS
 from tf_robust.saved_models.formats.keras_files import compiled_as_given
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
 

@@ -10,7 +10,7 @@ from PIL import Image
 from tests.command_line import main
 from tests.saved_models.loading_models import sample_images
 from tests.small_runs import without_charts  # noqa: F401
-from tf_robust import api, attacks, methods, models
+from tf_robust import api, methods, models
 from tf_robust.hardening.search import Search
 from tf_robust.saved_models import export, formats, loading
 from tf_robust.saved_models.export import Deployable

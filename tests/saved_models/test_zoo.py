@@ -9,7 +9,6 @@ import pytest
 
 import tf_robust as tfr
 from tests.command_line import runs_of
-from tf_robust.cli import commands
 from tf_robust.cli import show as help_texts
 from tf_robust.saved_models import loading, zoo
 

@@ -1,4 +1,5 @@
 import io
+import logging
 import sys
 import threading
 
@@ -48,6 +49,16 @@ def test_the_first_estimate_is_compared_with_the_time_of_long_work(clock):
     assert work.left(8) == 2.0 and work.comparison() == ""
     clock[0] += 22.0
     assert work.comparison() == "30 s (first estimate 20 s)"
+
+
+def test_an_estimate_that_is_wrong_by_more_than_2_is_named(clock):
+    work = progress.Estimate(10)
+    clock[0] += 6.0
+    assert work.left_text(2) == "24 s left"
+    clock[0] += 42.0
+    assert work.left_text(8) == "12 s left"  # 60 s: exactly twice the first estimate
+    clock[0] += 24.0
+    assert work.left_text(9) == "8 s left, of 80 s in all (first estimate 30 s)"
 
 
 def test_on_a_terminal_one_line_is_rewritten(clock):
@@ -112,3 +123,16 @@ def test_a_line_is_repeated_until_the_context_ends():
     with progress.repeated(lambda: "never", log, 1000):
         pass
     assert len(lines) == count
+
+
+def test_the_level_of_the_logger_silences_lines_and_notes(capsys):
+    logger = logging.getLogger("tf_robust")
+    try:
+        for level in ("INFO", "WARNING", "ERROR"):
+            logger.setLevel(level)
+            progress.print_line(f"line at {level}")
+            progress.print_note(f"note at {level}")
+            progress.print_note(f"note at {level}")
+    finally:
+        logger.setLevel("INFO")
+    assert capsys.readouterr().out == "line at INFO\n  Note: note at INFO\n  Note: note at WARNING\n"

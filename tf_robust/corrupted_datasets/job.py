@@ -23,7 +23,7 @@ from tf_robust.utils import environment
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import disk_is_full, read_json, save_figure, write_json
 from tf_robust.utils.locks import file_lock
-from tf_robust.utils.progress import Progress, print_note
+from tf_robust.utils.progress import Progress, print_line, print_note
 
 PROTOCOLS = ("cifar_c", "imagenet_c")
 _BATCH_VALUES = 3 * 2**20  # values corrupted at once: 1,024 images of 32x32x3, 20 of 224x224x3
@@ -207,7 +207,7 @@ class Job:
             text += "to finish completes them"
         else:
             self.layout.tidy()
-        print(text, flush=True)
+        print_line(text)
         return waiting
 
 

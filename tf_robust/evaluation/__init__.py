@@ -49,6 +49,7 @@ from tf_robust.evaluation.values import (
     read_table,
     slice_values,
 )
+from tf_robust.utils.progress import print_line
 
 __all__ = ["EvalConfig", "Evaluation", "MetricValue", "PerImage", "evaluate", "parse_metric", "read_evaluation"]
 
@@ -77,7 +78,7 @@ def evaluate(
     source: Source,
     training_source: Source | None,
     eval_config: EvalConfig = EvalConfig(),
-    log: Callable[[str], object] = print,
+    log: Callable[[str], object] = print_line,
     data_dir: str | None = None,
     *,
     path: str | None = None,

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import datetime
-import functools
 import itertools
 import os
 from collections.abc import Callable
@@ -112,7 +111,7 @@ def evaluate_model(
             validation=validation,
             open_sets=open_sets,
             depends=lambda name: evaluation.dependencies(digest, interface_fields, card, name),
-            log=log or progress.at_intervals(functools.partial(print, flush=True), _SECONDS_BETWEEN_LINES, evaluation.IMPORTANT),
+            log=log or progress.at_intervals(progress.print_line, _SECONDS_BETWEEN_LINES, evaluation.IMPORTANT),
         )
     no_mce = evaluation.why_no_mce(source, config, result.metrics)
     notes = [*([no_mce] if no_mce else []), *adversarial.failed_notes(result.records)]
@@ -188,7 +187,7 @@ def with_output_check(predict: Classifier) -> Callable[[tf.Tensor], tf.Tensor]:
         note = "" if notes or not tf.executing_eagerly() else predict.check(logits)
         if note:
             notes.add(note)
-            print(f"  Note: {note}", flush=True)  # for each model, also if the text is the same
+            print_note(note, repeat=True)  # for each model, also if the text is the same
         return logits
 
     return predict_and_check
@@ -199,7 +198,7 @@ def with_label_set_of_card(predict: Classifier, source: Source) -> Source:
     label_set = predict.card.get("label_set")
     if label_set != "imagenet" or source.label_set or source.label_columns or source.num_classes != IMAGENET_CLASSES:
         return source
-    print(f"  Note: label_set=imagenet, from the card of {predict.path}.", flush=True)
+    print_note(f"label_set=imagenet, from the card of {predict.path}.", repeat=True)
     return data.declared(source, label_set)
 
 
@@ -218,10 +217,10 @@ def check_model_suits(predict: Classifier, source: Source) -> None:
                     f"in {source.name}. Try: a label_map with the columns of the card, or none"
                 )
         differing = [pair for pair in itertools.zip_longest(names, source.class_names) if pair[0] != pair[1]]
-        print(
-            f"  Note: the class names of the model and of {source.name} differ: {len(differing)} differ, the first "
-            f"{differing[0][0]!r} and {differing[0][1]!r}.",
-            flush=True,
+        print_note(
+            f"the class names of the model and of {source.name} differ: {len(differing)} differ, the first {differing[0][0]!r} and "
+            f"{differing[0][1]!r}.",
+            repeat=True,
         )
 
 
@@ -260,7 +259,7 @@ def with_known_outputs(predict: Classifier, source: Source) -> Classifier:
             f"{known.path} has one output, which is read as the {kind} of the second class{second} (outputs={known.interface.outputs})."
         )
     elif predict.interface.outputs == "auto" and known.interface.outputs == "probabilities":
-        print("  Note: outputs=probabilities: the sums over the classes are 1.", flush=True)
+        print_note("outputs=probabilities: the sums over the classes are 1.", repeat=True)
     return known
 
 

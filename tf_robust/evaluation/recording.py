@@ -30,7 +30,7 @@ from tf_robust.evaluation.metric_value import parse_metric
 from tf_robust.evaluation.scoring import EvaluationSet, ImageResults
 from tf_robust.utils.files import atomic_file, path_text
 from tf_robust.utils.locks import WorkdirLocked, file_lock
-from tf_robust.utils.progress import LONG, Estimate, duration
+from tf_robust.utils.progress import LONG, Estimate, print_line
 
 PER_IMAGE = "per_image"  # folder of the results of each image, next to the records
 WARNING, WAITING, TOOK = "  Warning:", "  Waiting", "  The evaluation took"  # beginnings of lines of the log
@@ -74,7 +74,7 @@ def records(
     sets: Sequence[EvaluationSet],
     path: str | None = None,
     depends: Callable[[str], object] | None = None,
-    log: Callable[[str], object] = print,
+    log: Callable[[str], object] = print_line,
     per_image: bool = False,
 ) -> list[dict]:
     """Returns the record of every set, in order. Records that an earlier, equal evaluation left in `path` are not computed again.
@@ -124,8 +124,9 @@ def records(
             computed += 1
             pending = [other for other in sets if other.name not in complete]
             known = not any(other.rank for other in sets)  # attacks announce their own time
-            remaining = estimate.left(estimate.total - len(pending)) if known and computed > 1 else 0.0  # the first traces the model
-            left = f", {duration(remaining)} left" if remaining > LONG else ""
+            is_estimated = known and computed > 1 and pending  # the first traces the model
+            done = estimate.total - len(pending)
+            left = f", {estimate.left_text(done)}" if is_estimated and estimate.left(done) > LONG else ""
             among = f", among {len(one.class_mask):,} classes" if one.class_mask else ""
             log(f"  {_summary(record)}{among}  {len(complete)}/{len(sets)}{left}")
             for message in record.get("warnings", ()):

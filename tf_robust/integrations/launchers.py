@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from tf_robust.utils import plugins
 from tf_robust.utils.errors import message_of
 from tf_robust.utils.locks import WorkdirLocked
+from tf_robust.utils.progress import print_line, print_note
 
 if typing.TYPE_CHECKING:
     import ray
@@ -149,7 +150,7 @@ class RayLauncher:
         wanted = {"CPU": options.get("num_cpus", 1), "GPU": options.get("num_gpus", 0), **options.get("resources", {})}
         self.tasks = max(1, int(ray.cluster_resources().get("CPU", 1) // max(1, wanted["CPU"])))
         if not address:
-            print("  Ray on this machine alone. RAY_ADDRESS=HOST:6379 names a cluster.", flush=True)
+            print_line("  Ray on this machine alone. RAY_ADDRESS=HOST:6379 names a cluster.")
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         if not any(all(node.get(name, 0) >= amount for name, amount in wanted.items()) for node in nodes):
             missing = ", ".join(f"{name}={amount}" for name, amount in wanted.items() if amount)
@@ -158,7 +159,7 @@ class RayLauncher:
                     f"Expected --launcher_options with resources of this machine. Received: {missing}, which it lacks. Try: fewer, or "
                     "RAY_ADDRESS=HOST:6379, the address of a cluster"
                 )
-            print(f"  Note: no node of the Ray cluster has {missing}: tasks wait until one joins.", flush=True)
+            print_note(f"no node of the Ray cluster has {missing}: tasks wait until one joins.", repeat=True)
 
     def submit(self, function: Callable[[], dict | None], log: str) -> ray.ObjectRef:
         return self._task.remote(function, log, os.getcwd(), [*plugins.named])
@@ -254,7 +255,7 @@ class SlurmLauncher:
         if not task.repeats:
             task.outcome = Outcome(None, f"{lost}, as were {REPEATS} before it. Its log: {job.paths.stderr}")
             return True
-        print(f"  Note: {lost}. It is submitted again.", flush=True)
+        print_note(f"{lost}. It is submitted again.", repeat=True)
         task.job, task.repeats = self._executor.submit(call, *task.arguments), task.repeats - 1
         return False
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from tf_robust.evaluation.recording import PER_IMAGE
 from tf_robust.utils.errors import message_of
 from tf_robust.utils.files import is_run, read_json, write_json
-from tf_robust.utils.progress import print_line
+from tf_robust.utils.progress import print_line, print_note
 
 _STORE = "storage.json"  # {"url", "folder"} in the local workdir
 _COPIED = "copied.json"  # {file: [bytes, time of the last change]} in each folder that was copied
@@ -63,7 +63,7 @@ def copied(url: str, folder: str) -> Iterator[None]:
 def copy_finished(folder: str) -> None:
     """Copies the folder of a finished run, if its workdir has a URL. If the store refuses it, the end of the command tries again."""
     if message := _copy(folder):
-        print_line(f"  Note: not copied yet: {message}")
+        print_note(f"not copied yet: {message}", repeat=True)
 
 
 def fetch(url: str, folder: str, pattern: str = "") -> int:

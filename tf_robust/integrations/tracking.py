@@ -18,7 +18,7 @@ import keras
 from tf_robust.training.loop import TrainingStopped
 from tf_robust.utils.errors import message_of
 from tf_robust.utils.files import read_json, write_json
-from tf_robust.utils.progress import print_line
+from tf_robust.utils.progress import print_note
 
 PROJECT = "tf_robust"  # unless WANDB_PROJECT or MLFLOW_EXPERIMENT_NAME is set
 RUN_IDS = "trackers.json"  # {tracker: ID of its run}, in a workdir
@@ -213,7 +213,7 @@ class Tracked(keras.callbacks.Callback):
         except Exception as error:  # of a network, a server or a full disk, in the classes of each package
             failed = self.trackers.pop(name, None)
             if not quiet:
-                print_line(f"  Note: tracker={name} failed and is left out: {_short(error)}")
+                print_note(f"tracker={name} failed and is left out: {_short(error)}", repeat=True)
             if failed:
                 with contextlib.suppress(Exception):
                     failed.end("failed")

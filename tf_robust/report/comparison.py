@@ -23,6 +23,7 @@ from tf_robust.report.summary import evaluation_notes, summary_lines
 from tf_robust.report.tables import Table, aggregate, choose_metrics
 from tf_robust.saved_models import loading
 from tf_robust.training.callbacks import read_history
+from tf_robust.utils.progress import print_line
 
 _CORNER_DIGITS = {"Classes 0-4": range(0, 5), "Classes 5-9": range(5, 10), "Classes 10-14": range(10, 15)}
 _SHEETS = {
@@ -110,12 +111,12 @@ def print_table(table: Table, evaluations: Sequence[dict]) -> None:
             worst = min(rows, key=lambda row: row["value"])
             name, ends = parse_metric(worst["metric"]).name, f"[{worst['low']:.3f}, {worst['high']:.3f}]"
             notes.append(f"Lowest accuracy of a {family} ({one['row']}): {name}, {worst['value']:.3f} {ends} on {worst['count']} images.")
-    print("\n".join(["", page.to_text(table), *notes, ""]))
+    print_line("\n".join(["", page.to_text(table), *notes, ""]))
 
 
 def print_summary(table: Table) -> None:
     """Prints the summary of a table."""
-    print("\n".join(["", *summary_lines(table)]))
+    print_line("\n".join(["", *summary_lines(table)]))
 
 
 def _run_folder(one: Mapping) -> str:

@@ -23,6 +23,7 @@ from tf_robust.training.averaging import WeightAverage
 from tf_robust.training.divergence import TrainingDiverged as TrainingDiverged
 from tf_robust.training.selection import Selection
 from tf_robust.training.validation import Validation
+from tf_robust.utils.progress import print_line
 
 CHECKPOINT_SECONDS = 600.0
 
@@ -135,7 +136,7 @@ def fit(
     step, seconds = checkpoints.restore(method, checkpoint_folder, state) if checkpoint_folder else (0, 0.0)
     distribution.check_agreement(strategy, step)
     if step:
-        print(f"Resumed at step {step} of {steps * epochs}.", flush=True)
+        print_line(f"Resumed at step {step} of {steps * epochs}.")
     if stop_after is not None and stop_after <= step < steps * epochs and not (selection and selection.stops):
         raise Interrupted(
             f"Expected stop_after beyond the checkpoint, at step {step} of {steps * epochs}. Received: {stop_after}. "
@@ -182,7 +183,7 @@ def fit(
                 saver.stop(step, steps * epochs)
     callback_list.on_train_end()
     if selection:
-        print(f"Best {selection.name}: {selection.best_value:.4f} after epoch {selection.best_epoch} of {step // steps}.", flush=True)
+        print_line(f"Best {selection.name}: {selection.best_value:.4f} after epoch {selection.best_epoch} of {step // steps}.")
         selection.apply()
     else:
         average.apply()
@@ -267,7 +268,7 @@ class StopOnInterrupt:
         return self.event
 
     def _handle(self, *_):
-        print("\nStopping after these steps; press Ctrl-C again to stop at once.", flush=True)
+        print_line("\nStopping after these steps; press Ctrl-C again to stop at once.")
         signal.signal(signal.SIGINT, self.previous)
         self.event.set()
 

@@ -1,7 +1,10 @@
-"""Progress of long work: a line that is rewritten on a terminal, few lines or none elsewhere; durations as text."""
+"""Progress of long work: a line that is rewritten on a terminal, few lines or none elsewhere; durations as text.
+
+Lines and notes go through the logger "tf_robust": `logging.getLogger("tf_robust").setLevel("WARNING")` leaves the notes, "ERROR" nothing.
+"""
 
 import contextlib
-import functools
+import logging
 import sys
 import threading
 import time
@@ -11,8 +14,23 @@ from typing import TextIO
 import tensorflow as tf
 
 LONG = 20  # seconds of work whose time is estimated
+_logger = logging.getLogger("tf_robust")
+NOTED: set[str] = set()  # texts of the notes that were printed
 _WIDTH = 100  # characters
 _INTERVALS = {True: 0.1, False: 10}  # seconds between lines, on a terminal or not
+
+
+class _StandardOutput(logging.Handler):
+    """Prints at once to what is the standard output at the time, also to a file or a pipe."""
+
+    def emit(self, record):
+        print(self.format(record), flush=True)
+
+
+if not _logger.handlers:  # the user has not configured it
+    _logger.addHandler(_StandardOutput())
+    _logger.setLevel(logging.INFO)
+    _logger.propagate = False
 
 
 class Estimate:
@@ -30,6 +48,13 @@ class Estimate:
         seconds = max(time.monotonic() - self._begin, 1e-6)
         self._first = self._first or seconds * self.total / done
         return (self.total - done) * seconds / done
+
+    def left_text(self, done: int) -> str:
+        """Returns `left` as text, of long work with the first estimate if that turns out wrong by more than a factor of 2."""
+        left = self.left(done)
+        whole = time.monotonic() - self._begin + left
+        is_wrong = max(whole, self._first) > max(2 * min(whole, self._first), LONG)
+        return f"{duration(left)} left" + (f", of {duration(whole)} in all (first estimate {duration(self._first)})" if is_wrong else "")
 
     def comparison(self) -> str:
         """Returns the time of long work and its first estimate as text: 90 s (first estimate 75 s); otherwise an empty text."""
@@ -65,8 +90,8 @@ class Progress:
         if self.total is None:
             line = f"  {self._done} {self.unit}  {description}  {rate}"
         else:
-            left = f"{duration(self._estimate.left(max(self._done, 1)))} left"
-            left = f"took {self._estimate.comparison() or duration(seconds)}" if last else left
+            took = f"took {self._estimate.comparison() or duration(seconds)}"
+            left = took if last else self._estimate.left_text(max(self._done, 1))
             line = f"  {100 * self._done // max(self.total, 1):3d} %  {description}  {rate}  {left}"
         text = f"\r{line:<{_WIDTH}}" + "\n" * (last and self.leave) if self.terminal else f"{line}\n"
         print(text, end="", file=self.stream, flush=True)
@@ -129,12 +154,13 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-@functools.cache
-def print_note(text: str) -> None:
-    """Prints a note, once per text."""
-    print(f"  Note: {text}", flush=True)
+def print_note(text: str, repeat: bool = False) -> None:
+    """Prints a note, as a warning of the logger: once per text, unless `repeat`."""
+    if repeat or text not in NOTED:
+        NOTED.add(text)
+        _logger.warning("  Note: %s", text)
 
 
 def print_line(text: str) -> None:
-    """Prints a line at once, also to a file or a pipe: the default of `log` arguments."""
-    print(text, flush=True)
+    """Prints a line, as information of the logger: the default of `log` arguments."""
+    _logger.info("%s", text)
