@@ -29,7 +29,7 @@ TOLERANCE = 1e-3  # of float32 formats, relative to the largest output
 # fields of the model's own card
 _CARD = ("title", "method", "model", "data", "classes", "label_set", "trained_on", "division", "seed", "flags", "note", "confidence")
 _COMPARED = ("input", "output", "calibration", "confidence")  # fields of the cards of two exports of the same model
-_BY_GRADIENT = ("attack_curves", "utility")  # evaluations
+_BY_GRADIENT = ("attack_curves", "sensitivity", "utility")  # evaluations
 
 
 def write_formats(

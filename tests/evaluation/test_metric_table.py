@@ -101,6 +101,7 @@ abstention/shift/night/accuracy | Accuracy with abstention, night |  | higher | 
 conformal/severity_5/size | Size of conformal sets, corrupted images, severity 5 |  | lower | detail | confidence
 ood/svhn/auroc | AUROC, svhn by largest probability |  | higher |  | ood
 ood/a/b/energy/fpr95 | FPR at 95% TPR, a/b by energy |  | lower | detail | ood
+sensitivity/utility_correlation | Rank correlation of sensitivity and utility |  | higher |  | sensitivity
 utility/corner_informative | Utility of informative corners |  | higher |  | utility
 utility/corner_uninformative | Utility of uninformative corners |  | lower |  | utility
 """

@@ -1,14 +1,16 @@
-"""The evaluation `utility`, for a softmax regression whose contextual utility is known."""
+"""The evaluations `utility` and `sensitivity`, for a softmax regression whose contextual utility is known."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 import scipy.special
+import scipy.stats
 import tensorflow as tf
 
 from tf_robust import data, evaluation
 from tf_robust.data.corner_digits import CANVAS, CORNER_SIZE
+from tf_robust.data.subsets import stratified_subset
 from tf_robust.report import images as figures
 
 CONFIG = evaluation.EvalConfig(evaluations=("clean", "utility"))
@@ -81,6 +83,31 @@ def test_the_numbers_of_figure_4_equal_the_metric(monkeypatch):
     for digit, caption in enumerate(captions_drawn[0]):
         of_digit = utilities[labels % 10 == digit]
         assert caption == f"class {digit}: corners {in_corners(of_digit) / in_center(of_digit):.2f}"
+
+
+def test_sensitivity_and_utility_correlate_as_by_scipy():
+    encoder_weights = np.random.RandomState(1).normal(size=(CANVAS * CANVAS, 5)) * WEIGHTS.std(axis=1, keepdims=True)
+    source = data.open_source("synthetic_digits", "test")
+
+    def encoder(images):
+        return {"embedding": tf.reshape(images, [-1, CANVAS * CANVAS]) @ tf.constant(encoder_weights, tf.float32)}
+
+    config = evaluation.EvalConfig(evaluations=("sensitivity",), attack_subset=30)
+    result = evaluation.evaluate(predict, source, None, config, log=lambda _: None, encoder=encoder)
+    few = stratified_subset(source, 30)
+    utilities = expected_utilities(few.images / 255.0, few.labels).reshape(30, -1)
+    sensitivity = np.linalg.norm(encoder_weights, axis=1)
+    expected = [scipy.stats.spearmanr(sensitivity, utility).statistic for utility in utilities]
+    (value,) = result.metrics
+    assert (str(value), value.count) == ("sensitivity/utility_correlation", 30)
+    assert value.value == pytest.approx(np.mean(expected), abs=1e-4) and value.value > 0.1
+    assert value.high - value.value == pytest.approx(1.96 * scipy.stats.sem(expected), rel=1e-3)
+
+
+def test_without_an_embedding_there_is_no_sensitivity(source):
+    config = evaluation.EvalConfig(evaluations=("sensitivity",))
+    with pytest.raises(ValueError, match="'embedding'"):
+        evaluation.evaluate(lambda images: tf.reshape(images, [len(images), -1])[:, :3], source(), None, config, log=lambda _: None)
 
 
 def test_other_images_raise(source):

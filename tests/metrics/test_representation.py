@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from tf_robust import metrics
 
@@ -53,3 +54,11 @@ def test_invalid_arguments_are_refused():
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_rank_correlations_equal_scipy_with_ties_and_are_0_of_equal_values():
+    random = np.random.RandomState(2)
+    first, second = random.randint(5, size=(6, 4, 4, 1)), random.normal(size=(6, 4, 4, 1))
+    second[0] = 0.5
+    expected = [0.0, *(scipy.stats.spearmanr(a.ravel(), b.ravel()).statistic for a, b in zip(first[1:], second[1:]))]
+    np.testing.assert_allclose(metrics.rank_correlations(first, second), expected, atol=1e-12)

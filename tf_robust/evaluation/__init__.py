@@ -49,6 +49,7 @@ from tf_robust.evaluation.values import (
     read_table,
     slice_values,
 )
+from tf_robust.models.outputs import Model
 from tf_robust.utils.progress import print_line
 
 __all__ = ["EvalConfig", "Evaluation", "MetricValue", "PerImage", "evaluate", "parse_metric", "read_evaluation"]
@@ -85,6 +86,7 @@ def evaluate(
     depends: Callable[[str], object] | None = None,
     shifts: Sequence[Shift] = (),
     surrogate: Predict | None = None,
+    encoder: Model | None = None,
     validation: Source | None = None,
     open_sets: OpenSets = OpenSets(),
 ) -> Evaluation:
@@ -101,6 +103,7 @@ def evaluate(
         depends: name of a set -> what its record depends on, for JSON.
         shifts: shifted data sets to evaluate on too.
         surrogate: differentiable model from which attacks are transferred; None: there are none.
+        encoder: model with an output "embedding", for the evaluation sensitivity.
         validation: images that confidences are fitted on; None: `eval_config` fits none.
         open_sets: data sets of other classes.
 
@@ -117,7 +120,7 @@ def evaluate(
         >>> [(str(one), round(one.value, 2)) for one in result.metrics]
         [('clean', 0.96), ('clean/per_class', 0.96), ('corruptions/contrast', 0.93), ('corruptions/contrast/5', 0.93)]
     """
-    sets = evaluation_sets(source, training_source, eval_config, data_dir, shifts, surrogate)
+    sets = evaluation_sets(source, training_source, eval_config, data_dir, shifts, surrogate, encoder)
     fitted: list[dict] = []
     if validation is not None:
         fitted = records(predict, [confidence.validation_set(validation, eval_config)], path=path, depends=depends, log=log)

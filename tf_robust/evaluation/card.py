@@ -93,6 +93,8 @@ def card_of(
     if eval_config.groups:
         card["groups"] = {"column": eval_config.groups}
     attacked = {"images": eval_config.attack_subset} if eval_config.attack_subset else {}
+    if attacked and "sensitivity" in chosen:
+        card["sensitivity"] = attacked
     if "adversarial" in chosen:
         card |= _attack_parts(eval_config, attacked, surrogate)
     if "attack_curves" in chosen:

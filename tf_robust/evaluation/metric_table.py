@@ -420,6 +420,11 @@ _SECTIONS: dict[str, tuple[Metric, ...]] = {  # {heading in lists: metrics}; a r
         _open_set("ood/{name}/auroc", "AUROC, {name} by largest probability", f"{_AUROC} largest probability"),
         _open_set("ood/{name}/fpr95", "FPR at 95% TPR, {name} by largest probability", f"{_FPR95} largest probability", direction="lower"),
     ),
+    "Sensitivity": (
+        Metric("sensitivity/utility_correlation", "Rank correlation of sensitivity and utility", unit="-1 to 1",
+               text="Spearman's correlation over the values of an image, mean over images: does the embedding change where the loss does?",
+               evaluations=("sensitivity",)),
+    ),
     "Corner digits": (
         _utility("utility/corner_informative", "Utility of informative corners", f"{_UTILITY}, where the corner digit decides the class"),
         _utility("utility/corner_uninformative", "Utility of uninformative corners", f"{_UTILITY}, where it does not", direction="lower"),

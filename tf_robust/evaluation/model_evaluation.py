@@ -84,7 +84,13 @@ def evaluate_model(
     validation = data.validation_source()
     if validation is not None:  # predictions on it are made as on the evaluated images
         validation = dataclasses.replace(validation, class_mask=source.class_mask)
-    open_sets = data.open_sets(source, with_embedding(classifier)) if config.ood else evaluation.OpenSets()
+    embedding = with_embedding(classifier) if config.ood or "sensitivity" in config.evaluations else None
+    if "sensitivity" in config.evaluations and embedding is None:
+        raise ValueError(
+            "Expected a model with an output 'embedding', or a Keras model with a dense last layer, for the evaluation sensitivity. "
+            f"Received: {classifier.path}"
+        )
+    open_sets = data.open_sets(source, embedding) if config.ood else evaluation.OpenSets()
     imagenet = evaluation.is_imagenet(source, config)
     card = evaluation.card_of(source, config, training_source, imagenet, shifts, surrogate, validation, open_sets)
     card["sizes"] = evaluation.image_sizes(source, classifier)
@@ -108,6 +114,7 @@ def evaluate_model(
             path=os.path.join(folder, "measured.jsonl"),
             shifts=shifts,
             surrogate=surrogate,
+            encoder=embedding and embedding.outputs,
             validation=validation,
             open_sets=open_sets,
             depends=lambda name: evaluation.dependencies(digest, interface_fields, card, name),

@@ -28,7 +28,7 @@ from tf_robust.data.source import digest
 from tf_robust.evaluation import adversarial, card, scoring, smoothing
 from tf_robust.evaluation.metric_value import parse_metric
 from tf_robust.evaluation.scoring import EvaluationSet, ImageResults
-from tf_robust.utils.files import atomic_file, path_text
+from tf_robust.utils.files import atomic_file, decoded, path_text
 from tf_robust.utils.locks import WorkdirLocked, file_lock
 from tf_robust.utils.progress import LONG, Estimate, print_line
 
@@ -189,6 +189,8 @@ def _summary(record):
         text = f"{', '.join(record['scores'])}{count}"
     elif kind == "utility":
         text = (", ".join(f"{name} {value:.3f}" for name, value in scoring.utility_ratios(record).items()) or "none") + count
+    elif kind == "sensitivity":
+        text = f"correlation {decoded(record['correlations'], np.float32).mean():.3f}{count}"
     else:
         text = f"{record['correct'] / record['count']:.4f}{count}"
     if kind == "certified":

@@ -24,7 +24,7 @@ from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_order, stratified_subset
 from tf_robust.evaluation.metric_table import METRICS
 from tf_robust.evaluation.metric_value import parse_metric
-from tf_robust.models.outputs import checked_logits
+from tf_robust.models.outputs import Model, checked_logits
 from tf_robust.ops import image_ops
 from tf_robust.utils import progress
 from tf_robust.utils.files import decoded, encoded
@@ -276,6 +276,24 @@ def score_utility(predict: Predict, evaluation_set: EvaluationSet) -> dict:
             total += np.bincount(digits, utilities[:, region].mean(axis=1, dtype=np.float64), _DIGITS)
     corner, center = ([float(total / count) if count else None for total, count in zip(part, counts)] for part in sums)
     return {"kind": "utility", "count": int(counts.sum()), "corner": corner, "center": center}
+
+
+def score_sensitivity(predict: Predict, evaluation_set: EvaluationSet, encoder: Model | None) -> dict:
+    """Returns the record of the rank correlation of contextual sensitivity (FCL paper, eq. 2) and utility (eq. 1) of each image.
+
+    `encoder` returns "embedding", [N, E], of float32 images [N, H, W, C] in [0, 1]. The correlations of each batch are stored in the
+    `parts` of the evaluation set: an interrupted evaluation resumes there.
+    """
+    if encoder is None:
+        raise ValueError("Expected a model with an output 'embedding' for the evaluation sensitivity. Received: one without")
+    for images, labels, place in read_batches(evaluation_set):
+        part = str(place.start)
+        if part not in evaluation_set.parts:
+            utilities = attribution.contextual_utility(predict, images, labels)
+            correlations = metrics.rank_correlations(attribution.contextual_sensitivity(encoder, images), utilities)
+            evaluation_set.parts[part] = encoded(correlations.astype(np.float32))
+    values = np.concatenate([decoded(text, np.float32) for _, text in sorted(evaluation_set.parts.items(), key=lambda one: int(one[0]))])
+    return {"kind": "sensitivity", "count": len(values), "correlations": encoded(values)}
 
 
 def utility_ratios(record: dict) -> dict[str, float]:

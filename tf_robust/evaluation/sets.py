@@ -21,6 +21,7 @@ from tf_robust.data.subsets import stratified_order, stratified_subset
 from tf_robust.evaluation import adversarial, scoring, smoothing
 from tf_robust.evaluation.metric_value import CORRUPTION_FAMILIES
 from tf_robust.evaluation.scoring import SEED, EvaluationSet, batch_size_of, clean_batches
+from tf_robust.models.outputs import Model
 from tf_robust.utils.hyperparameters import seconds_of
 
 MAX_CACHED_BYTES = 8 * 2**20  # of a corrupted set; larger ones are computed again
@@ -59,6 +60,7 @@ def evaluation_sets(
     data_dir: str | None = None,
     shifts: Sequence[Shift] = (),
     surrogate: Predict | None = None,
+    encoder: Model | None = None,
 ) -> list[EvaluationSet]:
     """Returns the evaluation sets of a configuration. Arguments as in `evaluate`.
 
@@ -82,6 +84,8 @@ def evaluation_sets(
     if "utility" in chosen:
         rare = EvaluationSet("bal/rare", lambda: _select_classes(clean(), _RARE))
         sets += [rare, EvaluationSet("utility", clean, scoring.score_utility)]
+    if "sensitivity" in chosen:
+        sets.append(EvaluationSet("sensitivity", clean_few, partial(scoring.score_sensitivity, encoder=encoder)))
     if "adversarial" in chosen:
         sets += _attacked_sets(few, clean_few, eval_config, surrogate)
     curves = _curve_scores(few, eval_config) if "attack_curves" in chosen else {}

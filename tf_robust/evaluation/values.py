@@ -79,6 +79,9 @@ def metrics_of(records: list[dict], eval_config: EvalConfig, imagenet: bool = Fa
         values += _flip_metrics(sequences, eval_config.sequences, imagenet)
     for _, record in by_kind.get("utility", []):
         values += [MetricValue("utility", name, value=value, count=record["count"]) for name, value in utility_ratios(record).items()]
+    for _, record in by_kind.get("sensitivity", []):
+        correlations = decoded(record["correlations"], np.float32)
+        values.append(_with_normal_interval(MetricValue("sensitivity", "utility_correlation"), correlations, -1.0))
     for _, record in by_kind.get("certified", []):
         correct = {f"l2_{radius:g}": smoothing.certified_correct(record, radius).sum() for radius in eval_config.certified_radii}
         values += [MetricValue("certified", name).with_accuracy(int(number), record["count"]) for name, number in correct.items()]
@@ -129,10 +132,14 @@ def _corruption_metrics(family, corrupted, means, severities, imagenet, clean):
 
 def _mean(name, records):
     """The mean of accuracies over sets of the same images; its interval is over images, which the sets share."""
-    fractions = np.mean([correctness(record) for record in records], axis=0)
-    half = scipy.stats.norm.ppf(0.975) * fractions.std(ddof=1) / np.sqrt(len(fractions)) if len(fractions) > 1 else np.inf
-    value = float(fractions.mean())
-    return name.with_value(value, len(fractions), max(0.0, value - half), min(1.0, value + half))
+    return _with_normal_interval(name, np.mean([correctness(record) for record in records], axis=0))
+
+
+def _with_normal_interval(name, values, lowest=0.0):
+    """A metric with the mean of values of each image, [N], from `lowest` to 1."""
+    half = scipy.stats.norm.ppf(0.975) * values.std(ddof=1, dtype=np.float64) / np.sqrt(len(values)) if len(values) > 1 else np.inf
+    value = float(values.mean(dtype=np.float64))
+    return name.with_value(value, len(values), max(lowest, value - half), min(1.0, value + half))
 
 
 def _members_of_flips(sequences):
@@ -289,6 +296,8 @@ class PerImage:
             values = _clean_values(own, name)
         elif name.family == "certified":
             values = _certified_values(own, name.name)
+        elif name.family == "sensitivity":
+            values = decoded(own["sensitivity"]["correlations"], np.float32).astype(np.float64) if "sensitivity" in own else None
         elif name.family == "attack_curves":
             norm, radius = parse_threat(name.name)
             sets = [f"distance/{attack}" for attack in settings["attack_curves"]["attacks"] if parse_curve(attack)[1] == norm]

@@ -33,5 +33,5 @@ from tf_robust.metrics.linearized import aurra_values, expected_calibration_valu
 from tf_robust.metrics.open_set import auroc, false_positive_rate, logit_scores, neighbor_scores
 from tf_robust.metrics.paired import mcnemar, newcombe_interval, paired_difference, selected_difference
 from tf_robust.metrics.references import reference_table
-from tf_robust.metrics.representation import alignment, nearest_neighbour_accuracy, uniformity
+from tf_robust.metrics.representation import alignment, nearest_neighbour_accuracy, rank_correlations, uniformity
 from tf_robust.metrics.scaling import fit_temperature, fit_vector_scaling

@@ -1,6 +1,7 @@
 """Quality of embeddings, without training on them. Only their directions count."""
 
 import numpy as np
+import scipy.stats
 from numpy.typing import ArrayLike
 
 
@@ -78,6 +79,23 @@ def uniformity(embeddings: ArrayLike) -> float:
         raise ValueError(f"Expected at least 2 embeddings. Received: {len(unit)}")
     similarities = (unit @ unit.T)[np.triu_indices(len(unit), 1)]
     return float(np.log(np.mean(np.exp(-4.0 * (1.0 - similarities)))))
+
+
+def rank_correlations(first: ArrayLike, second: ArrayLike) -> np.ndarray:
+    """Returns Spearman's rank correlation of the values of each image: [N], from -1 to 1; 0 where all values of one are equal.
+
+    Args:
+        first: [N, ...], such as contextual sensitivity.
+        second: of the same shape, such as contextual utility.
+
+    Examples:
+        >>> tfr.metrics.rank_correlations([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]], [[10.0, 20.0, 90.0], [5.0, 5.0, 5.0]])
+        array([1., 0.])
+    """
+    ranks = [scipy.stats.rankdata(np.reshape(values, [len(np.asarray(values)), -1]), axis=1) for values in (first, second)]
+    centered = [values - values.mean(axis=1, keepdims=True) for values in ranks]
+    norms = np.prod([np.linalg.norm(values, axis=1) for values in centered], axis=0)
+    return np.sum(centered[0] * centered[1], axis=1) / np.where(norms > 0, norms, 1.0)
 
 
 def _unit(vectors: ArrayLike) -> np.ndarray:
