@@ -69,10 +69,12 @@ class FileSource(Source):
         paths, labels = tf.constant([*map(os.fsencode, self.paths)], tf.string), tf.constant(self.labels, tf.int64)
         count = tf.size(order, tf.int64)
 
+        @tf.autograph.experimental.do_not_convert  # nothing to convert, and the conversion takes longer than tracing
         def example(position, i):
             image = crop(image_ops.decode(tf.io.read_file(paths[i]), self.image_shape[-1]), position, i)
             return position, tf.cast(tf.round(image), tf.uint8), labels[i], tf.cast(i, tf.int64)
 
+        @tf.autograph.experimental.do_not_convert
         def check(position, fields):
             path = tf.strings.unicode_transcode(paths[order[position]], "UTF-8", "UTF-8")  # messages are UTF-8
             reason = " (missing, empty, truncated, or not a PNG, JPEG, GIF or uncompressed BMP image). Try: convert, replace or delete it"

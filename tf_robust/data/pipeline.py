@@ -148,9 +148,14 @@ def evaluation_batches(source: Source, batch_size: int = 256, *, keep: bool = Fa
         >>> [images.shape.as_list() for images, labels in tfr.data.evaluation_batches(source, 64)]
         [[64, 28, 28, 1], [36, 28, 28, 1]]
     """
+
+    @tf.autograph.experimental.do_not_convert
+    def to_float(images, labels):
+        return image_ops.to_float(images), labels
+
     levels = source.ordered(batch_size)
     levels = levels.cache() if keep else levels
-    return levels.map(lambda images, labels: (image_ops.to_float(images), labels)).prefetch(2).with_options(_options())
+    return levels.map(to_float).prefetch(2).with_options(_options())
 
 
 def _options(shard=True):

@@ -187,7 +187,8 @@ class Classifier:
         """Returns the narrowest type of floats that the model is known to compute in, for images of `image_shape` [H, W, C]."""
         if not self.has_graph:
             return self._signature.float_type()
-        types = types_in(tf.function(self.scores).get_concrete_function(tf.TensorSpec([None, *image_shape])).graph)
+        function = tf.function(self.scores, autograph=False)  # nothing to convert, and the conversion takes longer than tracing
+        types = types_in(function.get_concrete_function(tf.TensorSpec([None, *image_shape])).graph)
         return next((one for one in (tf.bfloat16, tf.float16) if one.as_datatype_enum in types), tf.float32)
 
     def with_known_outputs(self, images: tf.Tensor | ArrayLike) -> "Classifier":

@@ -116,7 +116,7 @@ def keras_signature(model: keras.Model) -> Signature:
         outputs, logits = result if before else (result, {})
         return {**_by_name(outputs), **logits}
 
-    function = tf.function(serve, input_signature=list(specs.values()))
+    function = tf.function(serve, autograph=False, input_signature=list(specs.values()))
     outputs = {name: spec for name, spec in function.get_concrete_function().structured_outputs.items() if name not in before}
     return Signature(lambda **named: function(*named.values()), specs, outputs)
 
