@@ -1,6 +1,9 @@
 """Methods of tiny networks, their batches and their weights, shared by the tests of methods and of training."""
 
+import contextlib
+
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tf_robust import data, methods
@@ -12,6 +15,10 @@ VIEWS = {"noisymix": 3, "augmix": 3, "augmax": 5, "simclr": 2, "moco": 2, "pirl"
 
 def brighter(images, seed):
     return tf.minimum(images + 0.2 * tf.random.stateless_uniform(tf.shape(images), seed), 1.0)
+
+
+def mirrored(images, seed):
+    return images[:, :, ::-1]
 
 
 def views(name):
@@ -42,5 +49,37 @@ def batches(source, count, batch_size=12, seed=0, name=None):
     return iter(made[:count])
 
 
+def two_views(count, shape, step=0):
+    """Returns a batch of random images in two views."""
+    images = np.random.RandomState(step).uniform(0, 1, (2, count, *shape)).astype(np.float32)
+    labels, steps = tf.range(count, dtype=tf.int64) % 3, tf.fill([count], tf.constant(step, tf.int64))
+    return data.Batch(tuple(map(tf.constant, images)), labels, steps)
+
+
 def weights(method):
     return [v.numpy() for v in method.classifier.variables]
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+def last_logs(method, source, steps, last, name):
+    """Returns the logs of the last steps of a training on views with a little noise."""
+    step, noise = tf.function(method.train_step), np.random.RandomState(0)
+    for number, batch in enumerate(batches(source, steps, name=name)):
+        if number == steps - last:
+            method.reset_metrics()
+        views = tuple(view + noise.normal(0, 0.02, view.shape).astype(np.float32) for view in batch.views)
+        logs = step(batch._replace(views=views))
+    return {term: float(value) for term, value in logs.items()}
+
+
+@contextlib.contextmanager
+def dtype_policy(name):
+    """Layers and methods built in this context have a dtype policy."""
+    keras.config.set_dtype_policy(name)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy("float32")

@@ -2,73 +2,63 @@
 
 import numpy as np
 import pytest
+import scipy.special
 import tensorflow as tf
 
 from tests.conftest import tiny_network, tiny_source
-from tests.methods.common import build
-from tf_robust import data, metrics, models
+from tests.methods.common import build, mirrored, two_views, unit
+from tf_robust import metrics, models
 from tf_robust.methods.instdis import split_tiles
 
 SHAPE = (9, 9, 1)
 POSITIONS = np.array([3, 0, 7, 4])
 
 
-def batch_of(step=0, views=1):
-    images = np.random.RandomState(step).uniform(0, 1, (views, 4, *SHAPE)).astype(np.float32)
-    return data.Batch(
-        tuple(map(tf.constant, images)),
-        tf.constant([0, 1, 2, 0], tf.int64),
-        tf.fill([4], tf.constant(step, tf.int64)),
-        tf.constant(POSITIONS, tf.int64),
-    )
+def batch_of(views=1):
+    batch = two_views(4, SHAPE)
+    return batch._replace(views=batch.views[:views], positions=tf.constant(POSITIONS, tf.int64))
 
 
-def instdis(name="instdis", batch_norm=False, **options):
-    return build(name, tiny_network(SHAPE, batch_norm=batch_norm), **{"examples": 9, "projection_width": 5, **options})
+def instdis(name="instdis", **options):
+    return build(name, tiny_network(SHAPE, batch_norm=False), **{"examples": 9, "projection_width": 5, **options})
 
 
-def unit(vectors):
-    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+def projections(method, images):
+    return unit(method.head(method.classifier(images)["embedding"]).numpy().astype(np.float64))
 
 
-def expected_loss(projections, memory, candidates, temperature=0.07):
+def expected_loss(vectors, memory, candidates, temperature=0.07):
     values = []
-    for vector, position in zip(projections, POSITIONS):
-        own, others = (
-            np.exp(memory[position] @ vector / temperature),
-            [np.exp(memory[j] @ vector / temperature) for j in candidates if j != position],
-        )
-        values.append(-np.log(own / (own + np.sum(others))))
-    return values
+    for vector, position in zip(vectors, POSITIONS):
+        rows = [position, *(row for row in candidates if row != position)]
+        similarities = memory[rows].astype(np.float64) @ vector / temperature
+        values.append(scipy.special.logsumexp(similarities) - similarities[0])
+    return np.array(values)
 
 
 def test_loss_over_the_complete_memory_equals_numpy():
     method, batch = instdis(), batch_of()
-    memory = method.memory.numpy().astype(np.float64)
-    projections = unit(method.head(method.classifier(batch.views[0])["embedding"]).numpy().astype(np.float64))
+    expected = expected_loss(projections(method, batch.views[0]), method.memory.numpy(), range(9))
     terms, logits = method.loss_terms(batch, training=True)
-    np.testing.assert_allclose(terms["contrastive"], expected_loss(projections, memory, range(9)), rtol=1e-4)
+    np.testing.assert_allclose(terms["contrastive"], expected, rtol=1e-4)
     np.testing.assert_allclose(logits, method.classifier(batch.views[0])["logits"], atol=1e-6)
 
 
 def test_drawn_negatives_are_other_rows_of_the_memory():
     method, batch = instdis(negatives=6), batch_of()
-    memory = method.memory.numpy().astype(np.float64)
-    projections = unit(method.head(method.classifier(batch.views[0])["embedding"]).numpy().astype(np.float64))
     with method.distribute_strategy.scope():
         drawn = tf.random.stateless_uniform([6], method.shared_seed(0, 0), 0, 9, tf.int64).numpy()
     assert set(drawn) & set(POSITIONS)
+    expected = expected_loss(projections(method, batch.views[0]), method.memory.numpy(), drawn)
     terms, _ = method.loss_terms(batch, training=True)
-    np.testing.assert_allclose(terms["contrastive"], expected_loss(projections, memory, drawn), rtol=1e-4)
+    np.testing.assert_allclose(terms["contrastive"], expected, rtol=1e-4)
 
 
 def test_only_memories_of_the_batch_move_towards_its_projections():
     method, batch = instdis(momentum=0.3), batch_of()
-    memory = method.memory.numpy()
-    projections = unit(method.head(method.classifier(batch.views[0])["embedding"]).numpy())
+    expected = method.memory.numpy()
+    expected[POSITIONS] = unit(0.3 * expected[POSITIONS] + 0.7 * projections(method, batch.views[0]))
     method.train_step(batch)
-    expected = memory.copy()
-    expected[POSITIONS] = unit(0.3 * memory[POSITIONS] + 0.7 * projections)
     np.testing.assert_allclose(method.memory.numpy(), expected, atol=1e-5)
 
 
@@ -90,25 +80,21 @@ def test_tiles_pass_through_the_encoders_own_layers():
     assert {id(v) for v in method.tile_encoder.variables} < {id(v) for v in network.variables}
 
 
-@pytest.mark.parametrize("weight", [0.0, 0.25, 1.0])
-def test_pirl_weighs_image_and_jigsaw(weight):
-    method, batch = instdis("pirl", weight=weight), batch_of(views=2)
-    memory = method.memory.numpy().astype(np.float64)
-    projections = unit(method.head(method.classifier(batch.views[0])["embedding"]).numpy().astype(np.float64))
+def test_pirl_weighs_image_and_jigsaw():
+    method, batch = instdis("pirl", weight=0.25), batch_of(views=2)
     jigsaw = method.jigsaw(batch.views[1], tf.constant(0, tf.int64)).numpy().astype(np.float64)
     np.testing.assert_allclose(np.linalg.norm(jigsaw, axis=1), 1.0, rtol=1e-5)
-    terms, _ = method.loss_terms(batch, training=True)
-    expected = weight * np.array(expected_loss(jigsaw, memory, range(9))) + (1 - weight) * np.array(
-        expected_loss(projections, memory, range(9))
+    of_image, of_jigsaw = (
+        expected_loss(vectors, method.memory.numpy(), range(9)) for vectors in (projections(method, batch.views[0]), jigsaw)
     )
-    np.testing.assert_allclose(terms["contrastive"], expected, rtol=1e-3)
-    method.train_step(batch_of(step=1, views=2))
+    terms, _ = method.loss_terms(batch, training=True)
+    np.testing.assert_allclose(terms["contrastive"], 0.25 * of_jigsaw + 0.75 * of_image, rtol=1e-3)
+    method.train_step(batch)
 
 
 def test_a_single_view_is_monitored_with_the_image():
     method, source = instdis(), tiny_source(24, SHAPE)
-    monitored = method.monitors(source, source, [lambda images, seed: images[:, :, ::-1]])
-    embeddings, mirrored = (
-        method.classifier(images / np.float32(255))["embedding"] for images in (source.images, source.images[:, :, ::-1])
-    )
-    assert monitored["alignment"] == pytest.approx(metrics.alignment(embeddings, mirrored), rel=1e-4)
+    images = source.images / np.float32(255)
+    first, second = (method.classifier(view)["embedding"] for view in (images, images[:, :, ::-1]))
+    monitored = method.monitors(source, source, [mirrored])
+    assert monitored["alignment"] == pytest.approx(metrics.alignment(first, second), rel=1e-4)

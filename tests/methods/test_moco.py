@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import tiny_network, tiny_source
-from tests.methods.common import batches, build
+from tests.methods.common import build, last_logs, mirrored, two_views, unit
 from tests.methods.users_models import cheap_views
 from tf_robust import data
 from tf_robust.data.augment import clean
@@ -18,52 +18,29 @@ from tf_robust.training import loop
 SHAPE = (8, 8, 1)
 
 
-def batch_of(count=4, step=0, shape=SHAPE):
-    first, second = np.random.RandomState(step).uniform(0, 1, (2, count, *shape)).astype(np.float32)
-    labels, steps = tf.range(count, dtype=tf.int64) % 3, tf.fill([count], tf.constant(step, tf.int64))
-    return data.Batch((tf.constant(first), tf.constant(second)), labels, steps)
-
-
 def moco(batch_norm=True, **options):
     return build("moco", tiny_network(SHAPE, batch_norm=batch_norm), **{"queue": 10, "projection_width": 5, **options})
 
 
-def unit(vectors):
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-def mirrored(images, seed):
-    del seed
-    return images[:, :, ::-1]
-
-
 def test_loss_equals_the_papers():
-    method, batch = moco(batch_norm=False, temperature=0.3), batch_of()
+    method, batch = moco(batch_norm=False, temperature=0.3), two_views(4, SHAPE)
     query, key = (unit(method.query_encoder(view)[1].numpy()) for view in batch.views)
     queue = method.memory.numpy()
     np.testing.assert_allclose(np.linalg.norm(queue, axis=1), 1.0, rtol=1e-5)
-    expected = []
-    for q, k in zip(query, key):
-        positive, negatives = np.exp(q @ k / 0.3), np.exp(queue @ q / 0.3)
-        expected.append(-np.log(positive / (positive + negatives.sum())))
+    expected = [np.log(np.exp(q @ k / 0.3) + np.exp(queue @ q / 0.3).sum()) - q @ k / 0.3 for q, k in zip(query, key)]
     terms, logits = method.loss_terms(batch, training=True)
     np.testing.assert_allclose(terms["contrastive"], expected, rtol=1e-4)
     np.testing.assert_allclose(logits, method.classifier(batch.views[0])["logits"], atol=1e-6)
 
 
-@pytest.mark.parametrize("queue", [4, 10])
-def test_queue_holds_the_newest_keys_and_wraps_around(queue):
-    method, newest = moco(batch_norm=False, queue=queue, momentum=0.0), {}
+def test_queue_holds_the_newest_keys_and_wraps_around():
+    method, rows = moco(batch_norm=False, momentum=0.0), np.zeros([10, 5])
     for step in range(7):
-        batch = batch_of(step=step)
-        before = [v.numpy() for v in method.query_encoder.variables]  # with momentum 0 the key encoder is the query's
+        batch = two_views(4, SHAPE, step)
+        keys = unit(method.query_encoder(batch.views[1])[1].numpy())  # with momentum 0 the key encoder is the query's
         method.train_step(batch)
-        after = [v.numpy() for v in method.query_encoder.variables]
-        method.query_encoder.set_weights(before)
-        keys = unit(method.query_encoder(batch.views[1])[1].numpy())
-        method.query_encoder.set_weights(after)
-        newest.update({(step * 4 + i) % queue: key for i, key in enumerate(keys)})
-    np.testing.assert_allclose(method.memory.numpy(), [newest[row] for row in range(queue)], atol=1e-5)
+        rows[np.arange(4 * step, 4 * step + 4) % 10] = keys
+    np.testing.assert_allclose(method.memory.numpy(), rows, atol=1e-5)
 
 
 def test_batches_of_different_sizes_replace_the_oldest_keys():
@@ -73,7 +50,7 @@ def test_batches_of_different_sizes_replace_the_oldest_keys():
     encode = method.encode_grouped
     method.encode_grouped = lambda *arguments: remember.append(encode(*arguments)) or remember[-1]
     for step, count in enumerate((4, 2, 5, 1, 3, 4)):
-        method.loss_terms(batch_of(count, step), training=True)
+        method.loss_terms(two_views(count, SHAPE, step), training=True)
         for key in unit(remember[-1][1].numpy()):
             rows[next(turn)] = key
         np.testing.assert_allclose(method.memory.numpy(), rows, atol=1e-6)
@@ -99,7 +76,7 @@ def test_fit_of_keras_replaces_the_oldest_keys_after_a_smaller_last_batch():
 def test_batches_that_it_cannot_train_on_are_refused_before_the_first_step(train):
     method, source = build("moco", tiny_network(), queue=7), tiny_source(24)
     images, views = source.images.astype(np.float32) / 255, (clean, mirrored)
-    with pytest.raises(ValueError, match="moco_queue of at least the batch, 8. Received: 7"):
+    with pytest.raises(ValueError, match="moco_queue .* 8.* 7"):
         if train == "arrays":
             method.fit(images, source.labels, batch_size=8)
         elif train == "dataset":
@@ -113,7 +90,7 @@ def test_batches_that_it_cannot_train_on_are_refused_before_the_first_step(train
 
 def test_a_smaller_last_batch_must_be_divisible_into_groups_too():
     method = build("moco", tiny_network(), batch_norm_groups=4)
-    with pytest.raises(ValueError, match="divide equally. Received: 6 images"):
+    with pytest.raises(ValueError, match="moco_batch_norm_groups .* 6"):
         method.fit(np.zeros((22, 16, 16, 1), np.float32), np.zeros(22, np.int64), batch_size=8)
 
 
@@ -145,20 +122,13 @@ def test_the_key_encoder_is_the_exact_average_of_the_querys_past():
         np.testing.assert_array_equal(a, v.numpy())  # it begins as a copy
     for step in range(5):
         average = [0.9 * a + 0.1 * v.numpy() for a, v in zip(average, method.query_encoder.trainable_variables)]
-        method.train_step(batch_of(step=step))
+        method.train_step(two_views(4, SHAPE, step))
         for a, v in zip(average, method.key_encoder.trainable_variables):
             np.testing.assert_allclose(v.numpy(), a, atol=1e-6)
-    assert (
-        max(
-            np.abs(v.numpy() - w.numpy()).max()
-            for v, w in zip(method.key_encoder.trainable_variables, method.query_encoder.trainable_variables)
-        )
-        > 1e-4
-    )
-    moved = [
-        (v.numpy(), w.numpy()) for v, w in zip(method.key_encoder.non_trainable_variables, method.query_encoder.non_trainable_variables)
-    ]
-    assert all((v != w).any() for v, w in moved)  # batch norm's averages are the key encoder's own, of the second views
+    query, key = (np.concatenate([v.numpy().ravel() for v in e.trainable_variables]) for e in (method.query_encoder, method.key_encoder))
+    assert np.abs(key - query).max() > 1e-4
+    for own, of_query in zip(method.key_encoder.non_trainable_variables, method.query_encoder.non_trainable_variables):
+        assert (own.numpy() != of_query.numpy()).any()  # batch norm's averages are of the second views
 
 
 def test_nothing_is_trained_but_query_encoder_and_monitor():
@@ -168,13 +138,13 @@ def test_nothing_is_trained_but_query_encoder_and_monitor():
     assert followers <= {id(v) for v in method.non_trainable_variables}
     with tf.GradientTape() as tape:
         tape.watch([v.value for v in method.key_encoder.trainable_variables])
-        terms, _ = method.loss_terms(batch_of(), training=True)
+        terms, _ = method.loss_terms(two_views(4, SHAPE), training=True)
         loss = tf.reduce_mean(terms["contrastive"])
     assert all(g is None for g in tape.gradient(loss, [v.value for v in method.key_encoder.trainable_variables]))
 
 
 def test_groups_have_statistics_of_their_own_and_keys_are_shuffled():
-    method, batch = moco(batch_norm_groups=2), batch_of(6)
+    method, batch = moco(batch_norm_groups=2), two_views(6, SHAPE)
     with keras.StatelessScope():
         _, found = method.encode_grouped(method.query_encoder, batch.views[0], True)
         halves = [method.query_encoder(part, training=True)[1] for part in tf.split(batch.views[0], 2)]
@@ -186,18 +156,10 @@ def test_groups_have_statistics_of_their_own_and_keys_are_shuffled():
         for part in np.split(order, 2):
             alone = method.query_encoder(tf.gather(batch.views[0], part), training=True)[1]
             np.testing.assert_allclose(tf.gather(shuffled, part), alone, atol=1e-5)
-    method.check_batch(6)
-    with pytest.raises(ValueError, match="divide equally. Received: 5 images"):
-        method.check_batch(5)
 
 
 def test_it_learns_what_tells_images_apart():
     method = build("moco", tiny_network(), queue=24, momentum=0.9)
     method.optimizer.learning_rate = 0.03
-    step, noise = tf.function(method.train_step), np.random.RandomState(0)
-    for number, batch in enumerate(batches(tiny_source(240), 60, name="moco")):
-        if number == 40:
-            method.reset_metrics()
-        views = tuple(view + noise.normal(0, 0.02, view.shape).astype(np.float32) for view in batch.views)
-        logs = step(batch._replace(views=views))
-    assert float(logs["accuracy"]) > 0.9 and float(logs["contrastive"]) < 0.6 * np.log(25), logs
+    logs = last_logs(method, tiny_source(240), steps=60, last=20, name="moco")
+    assert logs["accuracy"] > 0.9 and logs["contrastive"] < 0.6 * np.log(25), logs

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import tiny_network, tiny_source
-from tests.methods.common import batches, build
+from tests.methods.common import batches, build, last_logs, mirrored, two_views
 from tests.methods.users_models import functional
-from tf_robust import data, methods, metrics, models
+from tf_robust import methods, metrics
 from tf_robust.data import augment
 from tf_robust.methods import contrastive
 from tf_robust.models import heads
@@ -19,20 +19,15 @@ from tf_robust.training import callbacks, loop, optimizers
 SHAPE = (8, 8, 1)
 
 
-def mirrored(images, seed):
-    del seed
-    return images[:, :, ::-1]
+def projection_heads(*widths):
+    return [heads.projection(width, 2, 5, f"projection_{level}", batch_norm=False) for level, width in enumerate(widths)]
 
 
-def batch_of(count=3, shape=SHAPE):
-    first, second = np.random.RandomState(0).uniform(0, 1, (2, count, *shape)).astype(np.float32)
-    return data.Batch((tf.constant(first), tf.constant(second)), tf.range(count, dtype=tf.int64) % 3, tf.zeros([count], tf.int64))
-
-
-def smooth(**options):
+def smooth(projection_layers=2, **options):
     """A method without batch norm, so that an image's projection depends on the image alone."""
-    method = build("simclr", tiny_network(SHAPE, batch_norm=False), **options)
-    method.heads = [heads.projection(8, 2, 5, "projection", batch_norm=False)]
+    method = build("simclr", tiny_network(SHAPE, batch_norm=False), projection_layers=projection_layers, **options)
+    if projection_layers:
+        method.heads = projection_heads(8)
     method.compile(optimizer=keras.optimizers.SGD(0.1, momentum=0.9))
     return method
 
@@ -46,62 +41,53 @@ def nt_xent(first, second, temperature):
     return np.mean([np.log(np.exp(s[i]).sum()) - s[i, (i + count) % (2 * count)] for i in range(2 * count)])
 
 
-def test_loss_is_nt_xent_of_the_projections():
-    method, batch = smooth(temperature=0.3), batch_of()
-    terms, logits = method.loss_terms(batch, training=True)
-    first, second = (method.heads[0](method.classifier(view)["embedding"]).numpy() for view in batch.views)
-    assert float(terms["contrastive"]) == pytest.approx(nt_xent(first, second, 0.3), rel=1e-5)
-    np.testing.assert_allclose(logits, method.classifier(batch.views[0])["logits"], atol=1e-6)
-
-
-def test_without_a_head_the_loss_and_its_penalty_are_of_the_embeddings():
-    method = build("simclr", tiny_network(SHAPE, batch_norm=False), temperature=0.5, projection_layers=0, gradient_weight=3.0)
-    batch = batch_of()
-    terms, _ = method.loss_terms(batch, training=True)
-    first, second = (method.classifier(view)["embedding"].numpy() for view in batch.views)
-    assert float(terms["contrastive"]) == pytest.approx(nt_xent(first, second, 0.5), rel=1e-5)
-    squares = squared_gradients(lambda images: method.classifier(images)["embedding"].numpy(), batch.views)
-    assert float(terms["input_gradient"]) == pytest.approx(3.0 / 2 * squares / 2, rel=2e-2)
-    assert {id(v) for v in method.trainable_variables} == {id(v) for v in method.classifier.trainable_variables}
-
-
-def squared_gradients(projected, views):
+def squared_gradients(projected, views, temperature):
     """Returns the sum of the squares of NT-Xent's gradient with respect to all pixels of both views, by finite differences."""
     step, squares = 1e-2, 0.0
     projections = [projected(view) for view in views]
     for number, view in enumerate(views):
         for i, image in enumerate(view.numpy()):
             steps = step * np.eye(image.size, dtype=np.float32).reshape(-1, *image.shape)
-            values = []
+            sides = []
             for moved in (projected(image + steps), projected(image - steps)):
-                losses = []
-                for vector in moved:
-                    pair = [projection.copy() for projection in projections]
+                pairs = [[projection.copy() for projection in projections] for _ in moved]
+                for pair, vector in zip(pairs, moved):
                     pair[number][i] = vector
-                    losses.append(nt_xent(*pair, 0.5))
-                values.append(np.array(losses))
-            squares += np.sum(((values[0] - values[1]) / (2 * step)) ** 2)
+                sides.append(np.array([nt_xent(*pair, temperature) for pair in pairs]))
+            squares += np.sum(((sides[0] - sides[1]) / (2 * step)) ** 2)
     return squares
 
 
-def test_penalty_equals_finite_differences_and_is_not_divided_by_the_batch_size():
-    method, batch = smooth(gradient_weight=3.0), batch_of()
-    squares = squared_gradients(lambda images: method.heads[0](method.classifier(images)["embedding"]).numpy(), batch.views)
-    terms, _ = method.loss_terms(batch, training=True)
-    assert float(terms["input_gradient"]) == pytest.approx(3.0 / 2 * squares / 2, rel=2e-2)
+@pytest.mark.parametrize("head", [True, False])
+def test_loss_is_nt_xent_and_its_penalty_equals_finite_differences(head):
+    """The penalty is not divided by the batch size. Without a head both are of the embeddings."""
+    method, batch = smooth(temperature=0.7, gradient_weight=3.0, projection_layers=2 if head else 0), two_views(3, SHAPE)
+
+    def projected(images):
+        return method.heads[0](method.classifier(images)["embedding"]).numpy()
+
+    terms, logits = method.loss_terms(batch, training=True)
+    assert float(terms["contrastive"]) == pytest.approx(nt_xent(*map(projected, batch.views), 0.7), rel=1e-5)
+    assert float(terms["input_gradient"]) == pytest.approx(3.0 / 2 * squared_gradients(projected, batch.views, 0.7) / 2, rel=2e-2)
+    np.testing.assert_allclose(logits, method.classifier(batch.views[0])["logits"], atol=1e-6)
+    assert head or {id(v) for v in method.trainable_variables} == {id(v) for v in method.classifier.trainable_variables}
 
 
-@pytest.mark.parametrize("level", [0, 1, 2])
-def test_a_layers_loss_and_penalty_are_of_its_mean_over_positions(level):
-    """L_k and R_k of eq. 4 and 5, of smooth stages, the last of them the embedding."""
+def three_stages():
+    """A smooth network of three stages, the last of them the embedding."""
     images, x = heads.normalized_input(SHAPE, 0.5, 0.5, 8, "smooth")
     for stage in (1, 2):
         x = keras.layers.Conv2D(4 * stage, 3, strides=stage, activation="softplus", name=f"stage_{stage}")(x)
     x = keras.layers.Dense(8, activation="tanh", name="stage_3")(keras.layers.Flatten()(x))
-    network, batch = heads.classifier(images, x, 3, "smooth"), batch_of()
-    one_hot = np.eye(3)[level]
+    return heads.classifier(images, x, 3, "smooth")
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_layers_loss_and_penalty_are_of_its_mean_over_positions(level):
+    """L_k and R_k of eq. 4 and 5."""
+    network, batch, one_hot = three_stages(), two_views(3, SHAPE), np.eye(3)[level]
     method = build("simclr", network, layer_weights=tuple(0.7 * one_hot), layer_gradient_weights=tuple(3.0 * one_hot))
-    method.heads = [heads.projection(width, 2, 5, f"head_{width}", batch_norm=False) for width in (4, 8, 8)]
+    method.heads = projection_heads(4, 8, 8)
     stage = keras.Model(network.input, network.get_layer(f"stage_{level + 1}").output)
 
     def projected(images):
@@ -110,16 +96,11 @@ def test_a_layers_loss_and_penalty_are_of_its_mean_over_positions(level):
 
     terms, _ = method.loss_terms(batch, training=True)
     assert float(terms["contrastive"]) == pytest.approx(0.7 * nt_xent(*map(projected, batch.views), 0.5), rel=1e-5)
-    assert float(terms["input_gradient"]) == pytest.approx(3.0 * squared_gradients(projected, batch.views) / 2, rel=2e-2)
+    assert float(terms["input_gradient"]) == pytest.approx(3.0 * squared_gradients(projected, batch.views, 0.5) / 2, rel=2e-2)
 
 
-def test_penalty_gradients_of_the_weights_equal_finite_differences():
-    keras.config.set_dtype_policy("float64")
-    try:
-        method = smooth(gradient_weight=3.0, weight_decay=0.0)
-    finally:
-        keras.config.set_dtype_policy("float32")
-    batch = batch_of()
+def test_penalty_gradients_of_the_weights_equal_finite_differences(float64):
+    method, batch = smooth(gradient_weight=3.0), two_views(3, SHAPE)
     batch = batch._replace(views=tuple(tf.cast(view, tf.float64) for view in batch.views))
     loss = method.loss_terms
 
@@ -146,38 +127,31 @@ def test_penalty_gradients_of_the_weights_equal_finite_differences():
 
 
 def test_no_gradient_flows_from_the_monitor_to_the_encoder():
-    method, batch = smooth(), batch_of()
-    logits_layer = method.classifier.get_layer("logits")
+    method, batch = smooth(), two_views(3, SHAPE)
     with tf.GradientTape() as tape:
         terms, _ = method.loss_terms(batch, training=True)
         loss = tf.reduce_mean(terms["linear"])
     gradients = tape.gradient(loss, [v.value for v in method.trainable_variables])
     reached = {v.path for v, g in zip(method.trainable_variables, gradients) if g is not None and np.abs(g).max() > 0}
-    assert reached == {v.path for v in logits_layer.variables}
+    assert reached == {v.path for v in method.classifier.get_layer("logits").variables}
 
 
 def test_losses_of_layers_add_up():
-    network = models.build("resnet8", (8, 8, 3), 3)
-    batch = batch_of(4, (8, 8, 3))
+    network, batch, projections = three_stages(), two_views(4, SHAPE), projection_heads(4, 8, 8)
 
-    def terms(alphas, betas=()):
-        method = build("simclr", network, layer_weights=alphas, layer_gradient_weights=betas)
-        method.heads = projections
-        return {name: float(np.mean(term)) for name, term in method.loss_terms(batch, training=False)[0].items()}
+    def terms(level_heads=projections, **options):
+        method = build("simclr", network, **options)
+        method.heads = level_heads
+        found, _ = method.loss_terms(batch, training=False)
+        return float(found["contrastive"]), float(found.get("input_gradient", 0.0))
 
-    projections = [heads.projection(width, 1, 4, f"p{width}", batch_norm=False) for width in (16, 32, 64)]
-    single = [terms(tuple(np.eye(3)[level])) for level in range(3)]
-    combined = terms((0.1, 0.5, 2.0))
-    assert combined["contrastive"] == pytest.approx(np.dot([0.1, 0.5, 2.0], [t["contrastive"] for t in single]), rel=1e-5)
-    last = build("simclr", network)
-    last.heads = projections[2:]
-    assert float(last.loss_terms(batch, training=False)[0]["contrastive"]) == pytest.approx(single[2]["contrastive"], rel=1e-5)
-    penalties = [terms((1.0, 1.0, 1.0), tuple(np.eye(3)[level]))["input_gradient"] for level in range(3)]
+    losses, penalties = zip(*(terms(layer_weights=tuple(level), layer_gradient_weights=tuple(level)) for level in np.eye(3)))
     assert min(penalties) > 0
-    assert terms((0.0, 1.0, 1.0), (3.0, 2.0, 0.0))["input_gradient"] == pytest.approx(3 * penalties[0] + 2 * penalties[1], rel=1e-4)
-    only = build("simclr", network, gradient_weight=2.0)  # eq. 3 is eq. 5 with beta = lambda / 2 at the embedding
-    only.heads = projections[2:]
-    assert float(only.loss_terms(batch, training=False)[0]["input_gradient"]) == pytest.approx(penalties[2], rel=1e-4)
+    combined, penalty = terms(layer_weights=(0.1, 0.5, 2.0), layer_gradient_weights=(3.0, 2.0, 0.0))
+    assert combined == pytest.approx(np.dot([0.1, 0.5, 2.0], losses), rel=1e-5)
+    assert penalty == pytest.approx(3 * penalties[0] + 2 * penalties[1], rel=1e-4)
+    loss, penalty = terms(projections[2:], gradient_weight=2.0)  # eq. 3 is eq. 5 with beta = lambda / 2 at the embedding
+    assert loss == pytest.approx(losses[2], rel=1e-5) and penalty == pytest.approx(penalties[2], rel=1e-4)
 
 
 def test_weight_decay_excludes_biases_batch_norm_and_the_monitor():
@@ -190,13 +164,8 @@ def test_weight_decay_excludes_biases_batch_norm_and_the_monitor():
 def test_it_learns_to_discriminate_images():
     method = build("simclr", tiny_network(), temperature=0.2)
     method.optimizer.learning_rate = 0.01  # at 0.03 the result depends on the rounding of the CPU
-    step, noise = tf.function(method.train_step), np.random.RandomState(0)
-    for number, batch in enumerate(batches(tiny_source(), 120, name="simclr")):
-        if number == 100:
-            method.reset_metrics()
-        views = tuple(view + noise.normal(0, 0.02, view.shape).astype(np.float32) for view in batch.views)
-        logs = step(batch._replace(views=views))
-    assert float(logs["accuracy"]) > 0.8 and float(logs["contrastive"]) < 0.4 * np.log(23), logs
+    logs = last_logs(method, tiny_source(), steps=120, last=20, name="simclr")
+    assert logs["accuracy"] > 0.8 and logs["contrastive"] < 0.4 * np.log(23), logs
 
 
 def test_monitors_use_a_balanced_subset_of_large_sets(monkeypatch):
@@ -206,27 +175,16 @@ def test_monitors_use_a_balanced_subset_of_large_sets(monkeypatch):
 
 
 def test_validation_logs_neighbours_alignment_and_uniformity(tmp_path):
-    method, source, path = build("simclr", tiny_network()), tiny_source(), str(tmp_path / "history.json")
-    loop.fit(
-        method,
-        source,
-        epochs=2,
-        batch_size=12,
-        views=(augment.clean, mirrored),
-        validation=tiny_source(30),
-        callbacks=[callbacks.History(path)],
-    )
-    with open(path) as file:
-        logs = json.load(file)[-1]
+    method, source, validation = build("simclr", tiny_network()), tiny_source(), tiny_source(30)
+    history = callbacks.History(str(tmp_path / "history.json"))
+    views = (augment.clean, mirrored)
+    loop.fit(method, source, epochs=2, batch_size=12, views=views, validation=validation, callbacks=[history])
+    logs = json.loads((tmp_path / "history.json").read_text())[-1]
     known, embeddings, flipped = (
-        method.classifier(images)["embedding"].numpy()
-        for images in (
-            source.images / np.float32(255),
-            tiny_source(30).images / np.float32(255),
-            tiny_source(30).images[:, :, ::-1] / np.float32(255),
-        )
+        method.classifier(images / np.float32(255))["embedding"].numpy()
+        for images in (source.images, validation.images, validation.images[:, :, ::-1])
     )
-    assert logs["val_nearest_neighbours"] == metrics.nearest_neighbour_accuracy(known, source.labels, embeddings, tiny_source(30).labels)
+    assert logs["val_nearest_neighbours"] == metrics.nearest_neighbour_accuracy(known, source.labels, embeddings, validation.labels)
     assert logs["val_alignment"] == pytest.approx(metrics.alignment(embeddings, flipped), rel=1e-4)
     assert logs["val_uniformity"] == pytest.approx(metrics.uniformity(embeddings), rel=1e-4)
 
