@@ -1,7 +1,9 @@
 """NoisyMix and its parts against NumPy; CutMix's boxes against a loop."""
 
+import keras
 import numpy as np
 import pytest
+import scipy.special
 import scipy.stats
 import tensorflow as tf
 
@@ -18,21 +20,13 @@ def batch():
     return data.Batch(views, tf.constant(np.arange(N) % CLASSES, tf.int64), tf.fill([N], tf.constant(4, tf.int64)))
 
 
-def at_step(batch, step, views=3):
-    return data.Batch(batch.views[:views], batch.labels, tf.fill([N], tf.constant(step, tf.int64)))
+def at_step(batch, step):
+    """Returns the first view alone, as the batch of a step."""
+    return data.Batch(batch.views[:1], batch.labels, tf.fill([N], tf.constant(step, tf.int64)))
 
 
 def build(network, **options):
     return methods.METHODS["noisymix"](network(batch_norm=False), **options)
-
-
-def softmax(logits):
-    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return exponentials / exponentials.sum(axis=1, keepdims=True)
-
-
-def entropy(p):
-    return -(p * np.log(p)).sum(axis=1)
 
 
 def drawn(method, step):
@@ -47,41 +41,54 @@ def test_terms_of_mixed_inputs_equal_the_papers(network, batch):
     method = build(network, stages=(0,), noise="none", jsd_weight=12.0)
     lam, partner = drawn(method, 4)
     assert 0 < lam < 1 and sorted(partner) == list(range(N)) and (partner != np.arange(N)).any()
-    probabilities = [softmax(method.classifier(lam * v + (1 - lam) * v.numpy()[partner])["logits"].numpy()) for v in batch.views]
-    labels = batch.labels.numpy()
-    log = np.log(probabilities[0])
+    mixed = [lam * view + (1 - lam) * view.numpy()[partner] for view in batch.views]
+    probabilities = scipy.special.softmax([method.classifier(images)["logits"].numpy() for images in mixed], axis=2)
+    labels, log = batch.labels.numpy(), np.log(probabilities[0])
     expected = -(lam * log[np.arange(N), labels] + (1 - lam) * log[np.arange(N), labels[partner]])
     terms, logits = method.loss_terms(batch, training=True)
     np.testing.assert_allclose(terms["cross_entropy"], expected, rtol=1e-4)
-    np.testing.assert_allclose(softmax(logits.numpy()), probabilities[0], rtol=1e-4)
-    divergence = entropy(sum(probabilities) / 3) - sum(map(entropy, probabilities)) / 3
+    np.testing.assert_allclose(scipy.special.softmax(logits.numpy(), axis=1), probabilities[0], rtol=1e-4)
+    divergence = scipy.stats.entropy(probabilities.mean(axis=0), axis=1) - scipy.stats.entropy(probabilities, axis=2).mean(axis=0)
     np.testing.assert_allclose(terms["stability"], 12 * divergence, rtol=1e-3, atol=1e-6)
 
 
-def test_mixing_at_stage_1_mixes_what_the_stage_gives(network, batch):
-    method = build(network, stages=(1,), noise="none", jsd_weight=0.0)
-    lam, partner = drawn(method, 4)
-    first, second, last = models.stages(method.classifier)
-    features = second(first(batch.views[0])).numpy()
-    expected = last(lam * features + (1 - lam) * features[partner])["logits"]
-    _, logits = method.loss_terms(at_step(batch, 4, views=1), training=True)
-    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
+def small(**options):
+    keras.utils.set_random_seed(0)
+    return methods.NoisyMix(models.build("mlp", (1, 2, 1), 2), **options)
 
 
-def test_one_stage_is_drawn_per_step(network, batch):
-    method = build(network, noise="none", jsd_weight=0.0)
-    pieces = models.stages(method.classifier)
-    assert method.stages == (0, 1)
-    matches = []
+def logits_of_equal_views(method, step):
+    """Returns logits [2, N, C] of two equal views, and the expected ones for mixing at stage 0 and at stage 1."""
+    images, partner, lam = tf.constant(np.random.RandomState(0).rand(N, 1, 2, 1), tf.float32), tf.constant([1, 2, 3, 4, 5, 0]), 0.3
+    logits = method.encode_mixed([images] * 2, partner, tf.constant(lam), tf.constant(step, tf.int64), True)
+    pieces, expected = models.stages(method.classifier), []
+    for stage in (0, 1):
+        x = images
+        for number, piece in enumerate(pieces):
+            x = piece(x)
+            if number == stage:
+                x = lam * x + (1 - lam) * tf.gather(x, partner)
+        expected.append(x["logits"].numpy())
+    return tf.reshape(logits, [2, N, 2]).numpy(), np.stack(expected)
+
+
+@pytest.mark.parametrize("own_stages, drawn", [(False, {(0, 0), (1, 1)}), (True, {(0, 0), (0, 1), (1, 0), (1, 1)})])
+def test_each_step_or_view_draws_its_stage_with_the_same_lam_and_partners(own_stages, drawn):
+    method, found = small(noise="none", own_stages=own_stages), set()
     for step in range(12):
-        lam, partner = drawn(method, step)
-        sample_image = batch.views[0].numpy()
-        at_0 = method.classifier(lam * sample_image + (1 - lam) * sample_image[partner])["logits"].numpy()
-        features = pieces[1](pieces[0](sample_image)).numpy()
-        at_1 = pieces[2](lam * features + (1 - lam) * features[partner])["logits"].numpy()
-        logits = method.loss_terms(at_step(batch, step, views=1), training=True)[1].numpy()
-        matches.append([np.allclose(logits, expected, rtol=1e-4, atol=1e-5) for expected in (at_0, at_1)])
-    assert {(True, False), (False, True)} == set(map(tuple, matches))
+        logits, expected = logits_of_equal_views(method, step)
+        distances = np.abs(logits[:, None] - expected[None]).max(axis=(2, 3))  # [view, stage]
+        np.testing.assert_allclose(distances.min(axis=1), 0.0, atol=1e-5)
+        found.add(tuple(distances.argmin(axis=1).tolist()))
+    assert found == drawn
+
+
+@pytest.mark.parametrize("noise", ["paper", "official"])
+def test_with_own_stages_each_view_draws_its_own_noise(noise):
+    method = small(noise=noise, mixing=False, stages=(0,), own_stages=True)
+    for step in range(3):
+        logits, _ = logits_of_equal_views(method, step)
+        assert np.abs(logits[0] - logits[1]).max() > 1e-3
 
 
 def noised_levels(method, views, steps):
@@ -173,12 +180,12 @@ def test_cutmix_pastes_the_partners_box_and_mixes_labels_by_its_area(network, ba
     method = methods.METHODS["cutmix"](network(batch_norm=False))
     inputs = []
     method.encode = lambda images, training: inputs.append(images) or {"logits": tf.one_hot(batch.labels, CLASSES) * 9.0}
-    terms, logits = method.loss_terms(at_step(batch, 4, views=1), training=True)
+    terms, logits = method.loss_terms(at_step(batch, 4), training=True)
     sample_image, partner = batch.views[0].numpy(), drawn(method, 4)[1]
     changed = (inputs[0].numpy() != sample_image)[np.arange(N) != partner].any(axis=0)
     assert 0 < changed.mean() < 1
     np.testing.assert_array_equal(inputs[0], np.where(changed, sample_image[partner], sample_image))
-    labels, log, kept = batch.labels.numpy(), np.log(softmax(logits.numpy())), 1 - changed.mean()
+    labels, log, kept = batch.labels.numpy(), scipy.special.log_softmax(logits.numpy(), axis=1), 1 - changed.mean()
     expected = -(kept * log[np.arange(N), labels] + (1 - kept) * log[np.arange(N), labels[partner]])
     np.testing.assert_allclose(terms["cross_entropy"], expected, rtol=1e-4)
 
@@ -186,5 +193,5 @@ def test_cutmix_pastes_the_partners_box_and_mixes_labels_by_its_area(network, ba
 def test_cutmix_mixes_with_the_given_probability(network, batch):
     method = methods.METHODS["cutmix"](network(batch_norm=False), probability=0.5)
     plain = method.classifier(batch.views[0])["logits"].numpy()
-    unmixed = [np.allclose(method.loss_terms(at_step(batch, step, 1), training=True)[1], plain, atol=1e-5) for step in range(40)]
+    unmixed = [np.allclose(method.loss_terms(at_step(batch, step), training=True)[1], plain, atol=1e-5) for step in range(40)]
     assert 8 <= sum(unmixed) <= 32
