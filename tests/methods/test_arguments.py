@@ -20,7 +20,6 @@ SHARED = {"seed", "views", "input_range", "from_logits", "embedding", "class_wei
 
 
 def test_the_public_classes_are_those_of_the_table():
-    assert [method.__name__ for method in methods.METHODS.values() if method.__name__ not in PUBLIC] == []
     assert {getattr(methods, name) for name in PUBLIC} == set(methods.METHODS.values())
 
 
@@ -62,8 +61,6 @@ def test_arguments_of_a_users_method_are_shown_with_those_of_its_bases():
     "name, argument, nearest",
     [
         ("NoisyMix", "jsd", "jsd_weight"),
-        ("Gaussian", "wieght", "weight"),
-        ("CrossEntropy", "input_ranges", "input_range"),
         ("AugMix", "mixing", None),  # an argument of NoisyMix that AugMix sets
         ("MoCo", "rows", None),
     ],

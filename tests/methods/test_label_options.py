@@ -39,7 +39,7 @@ def term(name, network, source, **options):
 PLAIN = ("cross_entropy", "fcl", "gaussian", "contrastive_gaussian", "input_gradient", "adversarial", "finetune", "augmax")
 
 
-@pytest.mark.parametrize("name", [name for name in PLAIN if name in methods.METHODS])
+@pytest.mark.parametrize("name", PLAIN)
 def test_terms_are_smoothed_and_weighted(name, source):
     values, labels, logits = term(name, tiny_network(), source, label_smoothing=0.2, class_weights=WEIGHTS)
     np.testing.assert_allclose(values, np.array(WEIGHTS)[labels] * expected(labels, logits, 0.2), rtol=1e-4)
@@ -73,16 +73,9 @@ def test_balanced_weights_are_those_of_scikit_learn(source):
     assert data.class_weights("1,2,0.5", imbalanced) == (1.0, 2.0, 0.5)
     assert data.class_weights("", imbalanced) is None
     for text in ("1,2", "a", "1,2,-1", "1,2,nan", "1,2,inf"):
-        with pytest.raises(ValueError, match="Expected class_weights=balanced, or 3 numbers >= 0"):
+        with pytest.raises(ValueError, match="class_weights"):
             data.class_weights(text, imbalanced)
 
 
-def test_invalid_options_raise():
-    with pytest.raises(ValueError, match=r"Expected label_smoothing in \[0, 1\). Received: 1"):
-        methods.CrossEntropy(tiny_network(), label_smoothing=1.0)
-    with pytest.raises(ValueError, match="Expected class_weights of 3 classes"):
-        methods.CrossEntropy(tiny_network(), class_weights=(1.0, 2.0))
-    with pytest.raises(ValueError, match="Expected solver='sgd' with label_smoothing"):
-        methods.LinearProbe(tiny_network(), solver="lbfgs", label_smoothing=0.1)
-    with pytest.raises(ValueError, match="Expected loss='cross_entropy' with label_smoothing"):
-        methods.PuzzleMix(tiny_network(), loss="binary_cross_entropy", label_smoothing=0.1)
+def test_class_weights_may_be_a_dictionary():
+    assert methods.CrossEntropy(tiny_network(), class_weights={0: 3.0, 1: 0.5}).class_weights == (3.0, 0.5, 1.0)
