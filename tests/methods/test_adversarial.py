@@ -22,12 +22,17 @@ def training_images(method, batch):
     return [images for images, training in inputs if training], terms
 
 
+def assert_in_ball(attacked, images, norm, radius):
+    """Also that more than half of the radius is used."""
+    sizes = np.linalg.norm((attacked - images).numpy().reshape(12, -1), np.inf if norm == "linf" else 2, axis=1)
+    assert 0.5 * radius < sizes.min() and sizes.max() <= radius * 1.0001
+
+
 @pytest.mark.parametrize("norm,radius", [("linf", 0.02), ("l2", 0.3)])
 def test_it_trains_on_images_of_the_ball_with_a_higher_loss(norm, radius, network, source):
     method, batch = build("adversarial", network(), norm=norm, radius=radius), next(batches(source(), 1))
     (attacked,), terms = training_images(method, batch)
-    sizes = np.linalg.norm((attacked - batch.views[0]).numpy().reshape(12, -1), np.inf if norm == "linf" else 2, axis=1)
-    assert sizes.max() <= radius * 1.0001 and sizes.min() > 0.5 * radius
+    assert_in_ball(attacked, batch.views[0], norm, radius)
     assert attacked.numpy().min() >= 0 and attacked.numpy().max() <= 1
 
     def loss(images):
@@ -55,8 +60,7 @@ def test_its_terms_are_those_of_the_paper(norm, radius, network, source):
     method, batch = build("trades", network(), norm=norm, radius=radius, beta=2.5), next(batches(source(), 1))
     (images, attacked), terms = training_images(method, batch)
     np.testing.assert_array_equal(images, batch.views[0])
-    sizes = np.linalg.norm((attacked - images).numpy().reshape(12, -1), np.inf if norm == "linf" else 2, axis=1)
-    assert 0.5 * radius < sizes.min() and sizes.max() <= radius * 1.0001
+    assert_in_ball(attacked, images, norm, radius)
     clean, other = (method.classifier(x, training=True)["logits"] for x in (images, attacked))
     np.testing.assert_allclose(terms["divergence"], 2.5 * divergence(clean, other), rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(terms["cross_entropy"], losses.cross_entropy(batch.labels, clean), rtol=1e-4)
@@ -66,12 +70,10 @@ def test_its_attack_increases_the_divergence_and_does_not_see_the_labels(network
     method, batch = build("trades", network(), radius=0.05), next(batches(source(), 1))
     (images, attacked), _ = training_images(method, batch)
 
-    def logits(x):
-        return method.classifier(x)["logits"]
-
     noise = 0.05 * tf.sign(tf.random.stateless_normal(images.shape, [0, 1]))
-    random = divergence(logits(images), logits(tf.clip_by_value(images + noise, 0, 1)))
-    assert (divergence(logits(images), logits(attacked)) > random).all()
+    views = images, attacked, tf.clip_by_value(images + noise, 0, 1)
+    logits, by_attack, by_noise = (method.classifier(view)["logits"] for view in views)
+    assert (divergence(logits, by_attack) > divergence(logits, by_noise)).all()
     method = build("trades", network(), radius=0.05)  # with the moving averages of before
     (_, other), _ = training_images(method, batch._replace(labels=(batch.labels + 1) % 2))
     np.testing.assert_array_equal(attacked, other)

@@ -8,7 +8,7 @@ import scipy.special
 import tensorflow as tf
 
 from tests.conftest import tiny_network, tiny_source
-from tests.methods.common import batches, build, weights
+from tests.methods.common import batches, build
 from tests.methods.users_models import functional
 from tf_robust import losses, methods, models
 from tf_robust.models import heads
@@ -22,9 +22,9 @@ def named(variables):
     return {v.path: v.numpy() for v in variables}
 
 
-def trained(steps=4, **options):
-    method = build("cross_entropy", tiny_network(), **options)
-    for batch in batches(tiny_source(), steps):
+def trained():
+    method = build("cross_entropy", tiny_network())
+    for batch in batches(tiny_source(), 4):
         method.train_step(batch)
     return method
 
@@ -71,41 +71,25 @@ def test_lbfgs_finds_the_minimum_of_the_regularized_cross_entropy():
     assert result.steps == 1 and all((a == v.numpy()).all() for a, v in zip(encoder, method.non_trainable_variables))
 
 
-def test_lbfgs_with_two_classes_is_the_regression_between_them():
-    source, network = tiny_source(48, classes=2), tiny_network(classes=2)
-    method = build("linear_probe", network, solver="lbfgs", weight_decay=0.001)
-    method.solve(source)
-    logits = network(source.images / np.float32(255))["logits"].numpy()
-    np.testing.assert_allclose(logits[:, 0], -logits[:, 1], atol=1e-4)
-    assert np.mean(logits.argmax(axis=1) == source.labels) > 0.95
-
-
-def test_lbfgs_without_a_bias():
-    images = keras.Input([16, 16, 1])
-    embedded = keras.layers.Dense(8, activation="relu")(keras.layers.Flatten()(images))
-    model, source = keras.Model(images, keras.layers.Dense(3, use_bias=False)(embedded)), tiny_source(48)
-    build("linear_probe", model, solver="lbfgs", weight_decay=0.1).solve(source)
-    features = keras.Model(images, embedded)(source.images / np.float32(255)).numpy()
-    logits = features @ model.layers[-1].kernel.numpy()
-    gradient = features.T @ (scipy.special.softmax(logits, axis=1) - np.eye(3)[source.labels]) / 48
-    np.testing.assert_allclose(gradient, -0.1 * model.layers[-1].kernel.numpy(), atol=1e-4)
-
-
 def test_lbfgs_on_one_class_is_refused():
     source = tiny_source(48)
-    with pytest.raises(ValueError, match="Expected training images of at least 2 classes"):
+    with pytest.raises(ValueError, match="2 classes"):
         build("linear_probe", tiny_network(), solver="lbfgs").solve(source.subset(np.flatnonzero(source.labels == 1)))
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-def test_lbfgs_ends_where_the_gradient_of_the_documented_loss_is_0(classes):
-    source, network = tiny_source(48, classes=classes), tiny_network(classes=classes)
-    build("linear_probe", network, solver="lbfgs", weight_decay=0.1).solve(source)
-    outputs = network(source.images / np.float32(255))
-    probabilities = np.exp(outputs["logits"]) / np.exp(outputs["logits"]).sum(axis=1, keepdims=True)
-    kernel = network.get_layer("logits").kernel.numpy()
-    loss_gradient = outputs["embedding"].numpy().T @ (probabilities - np.eye(classes)[source.labels]) / len(source.labels)
-    np.testing.assert_allclose(loss_gradient + 0.1 * kernel, 0.0, atol=1e-4)
+@pytest.mark.parametrize("classes, use_bias", [(2, True), (3, True), (3, False)])
+def test_lbfgs_ends_where_the_gradient_of_the_documented_loss_is_0(classes, use_bias):
+    keras.utils.set_random_seed(0)
+    source, inputs = tiny_source(48, classes=classes), keras.Input(SHAPE)
+    embedding = keras.layers.Dense(8, activation="tanh")(keras.layers.Flatten()(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(classes, use_bias=use_bias)(embedding))
+    build("linear_probe", model, solver="lbfgs", weight_decay=0.1).solve(source)
+    images, kernel = source.images / np.float32(255), model.layers[-1].kernel.numpy()
+    features, logits = keras.Model(inputs, embedding)(images).numpy(), model(images).numpy()
+    errors = scipy.special.softmax(logits, axis=1) - np.eye(classes)[source.labels]
+    np.testing.assert_allclose(features.T @ errors / 48 + 0.1 * kernel, 0.0, atol=1e-4)
+    if use_bias:
+        np.testing.assert_allclose(errors.mean(axis=0), 0.0, atol=1e-4)
     assert np.abs(kernel).max() > 0.1
 
 
@@ -133,7 +117,7 @@ def test_load_encoder_takes_the_weights_of_an_exported_model(tmp_path):
             assert np.array_equal(a.numpy(), b.numpy()) == (a.path.split("/")[0] != "logits"), a.path
         np.testing.assert_array_equal(fresh.get_layer("logits").kernel.numpy(), logits)
     models.load_encoder(fresh, str(tmp_path), head=True)
-    assert all((a == b).all() for a, b in zip([v.numpy() for v in first.variables], [v.numpy() for v in fresh.variables]))
+    assert all((a.numpy() == b.numpy()).all() for a, b in zip(first.variables, fresh.variables))
     models.load_encoder(tiny_network(classes=7), str(tmp_path))
     with pytest.raises(ValueError, match="do not fit: logits/kernel .* for logits/kernel"):
         models.load_encoder(tiny_network(classes=7), str(tmp_path), head=True)
@@ -186,57 +170,45 @@ def test_the_frozen_encoder_does_not_change_and_is_in_checkpoints(tmp_path):
     assert all((a == v.numpy()).all() for a, v in zip(frozen, other.starts))
 
 
-@pytest.mark.parametrize("name", ["similarity", "l2_sp"])
-def test_a_large_weight_keeps_it_near_its_start_and_0_is_plain_finetuning(name):
-    def moved(**options):
-        method = build(name, tiny_network(batch_norm=False), **options)
+@pytest.mark.parametrize("name, options", [("similarity", {"weight": 0.03}), ("l2_sp", {"alpha": 10.0, "beta": 0.0})])
+def test_a_large_weight_keeps_it_near_its_start(name, options):
+    images, distances = tiny_source().images / np.float32(255), []
+    networks = [tiny_network(batch_norm=False) for _ in range(2)]
+    for method in (build("finetune", networks[0]), build(name, networks[1], **options)):
         method.optimizer.learning_rate = 0.01
-        images = tiny_source().images / np.float32(255)
         before = method.classifier(images)["embedding"].numpy()
         for batch in batches(tiny_source(), 20):
             method.train_step(batch)
         after = method.classifier(images)["embedding"].numpy()
-        return np.linalg.norm(after @ after.T - before @ before.T), weights(method)
-
-    free, strong = (
-        ({"weight": 0.0}, {"weight": 0.03}) if name == "similarity" else ({"alpha": 0.0, "beta": 0.0}, {"alpha": 10.0, "beta": 0.0})
-    )
-    (far, one), (near, _) = moved(**free), moved(**strong)
-    assert near < 0.6 * far
-    plain = build("cross_entropy", tiny_network(batch_norm=False))
-    plain.optimizer.learning_rate = 0.01
-    for batch in batches(tiny_source(), 20):
-        plain.train_step(batch)
-    for a, b in zip(one, weights(plain)):
-        np.testing.assert_allclose(a, b, atol=1e-5)
+        distances.append(np.linalg.norm(after @ after.T - before @ before.T))
+    assert distances[1] < 0.6 * distances[0]
 
 
-@pytest.mark.parametrize("name", ["finetune", "similarity", "l2_sp", "linear_probe"])
-def test_any_keras_backbone_is_a_start(name):
-    backbone = keras.Sequential([keras.Input(SHAPE), keras.layers.Conv2D(4, 3), keras.layers.BatchNormalization()], name="backbone")
-    images = np.random.RandomState(0).rand(2, *SHAPE).astype(np.float32)
-    expected = backbone((images - 0.4) / 0.2).numpy().mean(axis=(1, 2))
+def small_backbone():
+    return keras.Sequential([keras.Input(SHAPE), keras.layers.Conv2D(4, 3), keras.layers.BatchNormalization()], name="backbone")
+
+
+def backbone_of_keras_cv():
+    keras_cv = pytest.importorskip("keras_cv")
+    widths = {"stackwise_filters": [4, 8], "stackwise_blocks": [2, 2], "stackwise_strides": [1, 2]}
+    return keras_cv.models.ResNetV2Backbone(**widths, include_rescaling=False, input_shape=SHAPE)
+
+
+@pytest.mark.parametrize(
+    "name, backbone",
+    [*((name, small_backbone) for name in ("finetune", "similarity", "l2_sp", "linear_probe")), ("similarity", backbone_of_keras_cv)],
+)
+def test_any_keras_backbone_is_a_start(name, backbone):
+    backbone, images = backbone(), np.random.RandomState(0).rand(2, *SHAPE).astype(np.float32)
+    expected = backbone((images - 0.4) / 0.2, training=False).numpy().mean(axis=(1, 2))
     method = build(name, models.from_backbone(backbone, 3, mean=0.4, std=0.2))
     np.testing.assert_allclose(method.classifier(images)["embedding"], expected, atol=1e-5)
     for batch in batches(tiny_source(), 2):
         logs = method.train_step(batch)
     assert np.isfinite(float(logs["total"]))
-
-
-def test_a_backbone_of_keras_cv_is_a_start_that_similarity_keeps():
-    keras_cv = pytest.importorskip("keras_cv")
-    backbone = keras_cv.models.ResNetV2Backbone(
-        stackwise_filters=[4, 8], stackwise_blocks=[2, 2], stackwise_strides=[1, 2], include_rescaling=False, input_shape=SHAPE
-    )
-    images = np.random.RandomState(0).rand(2, *SHAPE).astype(np.float32)
-    method = build("similarity", models.from_backbone(backbone, 3, mean=0.4, std=0.2))
-    expected = backbone((images - 0.4) / 0.2, training=False).numpy().mean(axis=(1, 2))
-    for encoder in (lambda x: method.classifier(x)["embedding"], method.start_embedding):
-        np.testing.assert_allclose(encoder(images), expected, atol=1e-5)
-    for batch in batches(tiny_source(), 2):
-        method.train_step(batch)
-    np.testing.assert_allclose(method.start_embedding(images), expected, atol=1e-5)
-    assert np.abs(method.classifier(images)["embedding"] - expected).max() > 1e-3
+    if name == "similarity":
+        np.testing.assert_allclose(method.start_embedding(images), expected, atol=1e-5)
+        assert np.abs(method.classifier(images)["embedding"] - expected).max() > 1e-3
 
 
 def test_similarity_takes_a_model_inside_another_whose_layers_cannot_be_copied():
@@ -270,7 +242,7 @@ def frozen_users_model():
 @pytest.mark.parametrize("build_model, options", [(encoder_of_one_stage, {"frozen_stages": 1}), (frozen_users_model, {})])
 def test_l2_sp_needs_weights_of_the_encoder(build_model, options):
     frozen = options.get("frozen_stages", 0)
-    with pytest.raises(ValueError, match=f"Expected trained weights in the encoder for L2SP.* Received: none, with frozen_stages={frozen}"):
+    with pytest.raises(ValueError, match=f"trained weights .* L2SP.* frozen_stages={frozen}"):
         build("l2_sp", build_model(), **options)
 
 
