@@ -5,10 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.methods.users_models import X, Y, assert_equal, batches, cheap_views, darkened, functional
+from tests.methods.users_models import X, Y, assert_equal, assert_equal_histories, batches, cheap_views, darkened, functional
 from tf_robust import data, methods
-
-WEIGHTS = np.linspace(0, 2, 48).astype(np.float32)
 
 
 def brighter(images, seed):
@@ -41,20 +39,19 @@ def test_views_equal_those_of_the_step_in_every_epoch(scale, named):
 
 
 def test_training_on_views_of_a_dataset_equals_training_on_images():
-    dataset = tf.data.Dataset.from_tensor_slices((X, Y, WEIGHTS)).batch(16)
+    dataset = tf.data.Dataset.from_tensor_slices((X[:32], Y[:32], np.linspace(0, 2, 32, dtype=np.float32))).batch(16)
     views = cheap_views("noisymix")
     options = {"views": views, "stages": ("first",), "seed": 1}
     in_step, in_dataset = (methods.NoisyMix(functional(), **options) for _ in range(2))
     histories = []
     for method, options in (
         (in_step, {"x": dataset}),
-        (in_dataset, {"x": data.views(dataset, in_dataset.views, seed=1), "steps_per_epoch": 3}),
+        (in_dataset, {"x": data.views(dataset, in_dataset.views, seed=1), "steps_per_epoch": 2}),
     ):
         method.compile(keras.optimizers.SGD(0.1), metrics=["accuracy"], run_eagerly=True)
         histories.append(method.fit(epochs=2, validation_data=(X, Y), verbose=0, **options).history)
     assert_equal(in_step.classifier, in_dataset.classifier, atol=1e-5)
-    for name, values in histories[0].items():
-        np.testing.assert_allclose(histories[1][name], values, rtol=1e-3)
+    assert_equal_histories(histories[1], histories[0])
 
 
 def fit_on(views):

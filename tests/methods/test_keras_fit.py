@@ -18,6 +18,7 @@ from tests.methods.users_models import (
     X,
     Y,
     assert_equal,
+    assert_equal_histories,
     batches,
     cheap_views,
     darkened,
@@ -45,9 +46,8 @@ def test_cross_entropy_equals_keras_own_training(name, activation):
     options = {"metrics": ["accuracy"], "run_eagerly": name != "functional"}
     history = fitted(method, optimizer=keras.optimizers.SGD(0.1), compile_options=options, validation_data=(X, Y))
     assert_equal(ours, plain, atol=1e-5)
-    assert method.classifier is ours and history.keys() == expected.keys()
-    for key, values in expected.items():
-        np.testing.assert_allclose(history[key], values, rtol=1e-4)
+    assert method.classifier is ours
+    assert_equal_histories(history, expected, rtol=1e-4)
     np.testing.assert_allclose(method.evaluate(X, Y, verbose=0), plain.evaluate(X, Y, verbose=0), rtol=1e-4)
     np.testing.assert_allclose(method.predict(X, verbose=0), plain.predict(X, verbose=0), atol=1e-5)
 
@@ -81,13 +81,13 @@ def test_a_model_that_scales_inside_trains_alike_on_levels():
 
 
 def test_labels_as_keras_takes_them():
-    def trained(y, eager=False):
+    def trained(y):
         method = methods.CrossEntropy(sequential())
-        method.compile("sgd", metrics=["accuracy"], run_eagerly=eager)
+        method.compile("sgd", metrics=["accuracy"], run_eagerly=True)
         accuracy = method.fit(X, y, batch_size=16, shuffle=False, verbose=0).history["accuracy"]
         return method.classifier, accuracy
 
-    expected, accuracy = trained(Y, eager=True)
+    expected, accuracy = trained(Y)
     for labels in (Y.astype(np.int32), Y[:, None], np.eye(3, dtype=np.float32)[Y]):
         classifier, found = trained(labels)
         assert_equal(classifier, expected)
@@ -131,17 +131,16 @@ def modules(config):
     return set().union(*map(modules, config)) if isinstance(config, list) else set()
 
 
-def test_the_saved_classifier_loads_without_this_package(tmp_path):
+def test_the_saved_classifier_loads_without_this_package_or_an_optimizer(tmp_path):
     method = methods.NoisyMix(functional("softmax"), views=cheap_views("noisymix"))
-    best = keras.callbacks.ModelCheckpoint(str(tmp_path / "best.keras"), monitor="loss", save_best_only=True)
-    fitted(method, batches(1), eager=True, callbacks=[best])
-    method.classifier.save(tmp_path / "robust.keras")
-    for name in ("robust", "best"):
-        with zipfile.ZipFile(tmp_path / f"{name}.keras") as file:
-            named = modules(json.loads(file.read("config.json"))) - {None}
-        assert "keras.layers" in named and all(module.split(".")[0] in ("keras", "builtins") for module in named), named
-        loaded = keras.models.load_model(tmp_path / f"{name}.keras")
-        np.testing.assert_allclose(loaded(X[:3]), method.predict(X[:3], verbose=0), atol=1e-5)
+    fitted(method, batches(1), eager=True)
+    method.save(tmp_path / "robust.keras")
+    with zipfile.ZipFile(tmp_path / "robust.keras") as file:
+        named = modules(json.loads(file.read("config.json"))) - {None}
+    assert "keras.layers" in named and all(module.split(".")[0] in ("keras", "builtins") for module in named), named
+    loaded = keras.models.load_model(tmp_path / "robust.keras")
+    assert not loaded.compiled
+    np.testing.assert_allclose(loaded(X[:3]), method.predict(X[:3], verbose=0), atol=1e-5)
 
 
 class _Stop(keras.callbacks.Callback):
@@ -165,11 +164,11 @@ def test_a_backup_resumes_to_the_same_weights(tmp_path):
 
 
 def test_steps_of_one_execution_end_with_the_weights_of_single_ones():
-    """`jit_compile` is in the next test."""
     single, several = methods.FCL(functional(), k=20), methods.FCL(functional(), k=20)
-    fitted(single, eager=True)
-    fitted(several, compile_options={"steps_per_execution": 4})
+    expected = fitted(single, eager=True)
+    history = fitted(several, compile_options={"steps_per_execution": 2})
     assert_equal(single.classifier, several.classifier, atol=1e-4)
+    assert_equal_histories(history, expected)
 
 
 @pytest.mark.parametrize("name", sweep(("gaussian", "fcl", "simclr", "moco"), quick=("gaussian",)))
@@ -186,10 +185,10 @@ def test_compiled_gradients_take_a_smaller_last_batch(name):
 
 
 def test_gradient_accumulation_draws_anew_in_every_step():
-    seeds, method = [], methods.CrossEntropy(functional(), views=[lambda images, seed: seeds.append(seed.numpy().tolist()) or images])
-    optimizer = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
-    fitted(method, optimizer=optimizer, compile_options={"run_eagerly": True})
-    assert len({tuple(seed) for seed in seeds}) == 4
+    seeds = set()
+    method = methods.CrossEntropy(functional(), views=[lambda images, seed: seeds.add(tuple(seed.numpy())) or images])
+    fitted(method, optimizer=keras.optimizers.SGD(0.1, gradient_accumulation_steps=2), eager=True)
+    assert len(seeds) == 4
 
 
 def test_metrics_of_two_replicas_are_those_of_all_images(two_replicas):
@@ -209,31 +208,26 @@ def test_metrics_of_two_replicas_are_those_of_all_images(two_replicas):
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: methods.CrossEntropy(keras.Sequential([keras.layers.Dense(3)])), "which is not built"),
-        (lambda: methods.CrossEntropy(sequential("sigmoid")), "Received: the activation 'sigmoid'"),
-        (lambda: methods.NoisyMix(subclassed(), stages=("convolution",)), "which is not a graph of layers"),
-        (lambda: methods.MoCo(subclassed(), queue=48), "for a method that copies its layers. Received: Subclassed"),
-        (lambda: methods.InstDis(functional()), "examples=, the size of the training set"),
-        (lambda: fit_of(methods.InstDis(functional(), examples=48)), "each image's position in the training set for InstDis"),
+        (lambda: methods.CrossEntropy(keras.Sequential([keras.layers.Dense(3)])), "not built"),
+        (lambda: methods.CrossEntropy(sequential("sigmoid")), "sigmoid"),
+        (lambda: methods.NoisyMix(subclassed(), stages=("convolution",)), "graph of layers"),
+        (lambda: methods.MoCo(subclassed(), queue=48), "copies its layers.*Subclassed"),
+        (lambda: methods.InstDis(functional()), "examples="),
+        (lambda: fit_of(methods.InstDis(functional(), examples=48)), "position .* InstDis"),
         (lambda: fit_of(methods.LinearProbe(functional(), solver="lbfgs")), "Try: solver='sgd'"),
         (lambda: fit_of(methods.NoisyMix(functional(), views=("clean",))), "at least 2 views"),
-        (lambda: methods.NoisyMix(functional(), views=("augmiks",)), "augmix"),
         (lambda: fit_of(methods.CrossEntropy(functional()), SOURCE.images), r"Try: divide them by 255, or input_range=\(0, 255\)"),
         (lambda: fit_of(methods.CrossEntropy(functional()), X, np.zeros([48, 5])), r"probabilities \[N, 3\]"),
-        (lambda: fit_of(methods.CrossEntropy(functional()), X, None), r"Expected images and labels, \(x, y\)"),
+        (lambda: fit_of(methods.CrossEntropy(functional()), X, None), r"\(x, y\)"),
         (lambda: methods.CrossEntropy(functional()).compile("sgd", "sparse_categorical_crossentropy"), "Expected no loss"),
         (lambda: methods.CrossEntropy(functional(), input_range=(1, 0)), "low < high"),
-        (lambda: methods.CrossEntropy(functional(), input_range=255), r"Expected input_range=\(low, high\) of the images"),
-        (lambda: methods.CrossEntropy(functional(), class_weights="balanced"), "of 3 classes, finite numbers .* Received: balanced"),
-        (lambda: methods.CrossEntropy(functional(), class_weights={3: 1.0}), "class_weights of 3 classes"),
+        (lambda: methods.CrossEntropy(functional(), input_range=255), "input_range"),
         (lambda: methods.CrossEntropy(functional(), views="augmiks"), "augmix"),
-        (lambda: methods.NoisyMix(functional(), stages="none"), "Received: 'none'"),
-        (
-            lambda: fit_of(methods.CrossEntropy(functional()), [X * 255]),  # a list of one array, as Keras takes it
-            r"Expected images in \[0, 1\]. Received: images in",
-        ),
+        (lambda: methods.NoisyMix(functional(), stages="none"), "'none'"),
+        (lambda: fit_of(methods.CrossEntropy(functional()), X * 255), r"Expected images in \[0, 1\]"),
+        (lambda: fit_of(methods.CrossEntropy(functional()), [X * 255]), r"Expected images in \[0, 1\]"),  # as Keras takes one array
         (lambda: methods.CrossEntropy(functional(), embedding="none"), "Expected a layer of"),
-        (lambda: methods.CrossEntropy(tiny_network(), input_range=(0, 255)), "which returns logits and embedding"),
+        (lambda: methods.CrossEntropy(tiny_network(), input_range=(0, 255)), "logits and embedding"),
     ],
 )
 def test_what_a_method_cannot_use_is_refused(call, message):
@@ -241,26 +235,10 @@ def test_what_a_method_cannot_use_is_refused(call, message):
         call()
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_values_out_of_range_stop_the_training(jit_compile):
-    with pytest.raises(tf.errors.InvalidArgumentError, match="that sum to 1"):
-        fit_of(methods.CrossEntropy(functional()), X, np.ones([48, 3]), jit_compile)
-    late = np.concatenate([X] * 12 + [X * 255])  # after the images that are checked before the first step
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Try: input_range"):
-        fit_of(methods.CrossEntropy(functional()), late, np.concatenate([Y] * 13), jit_compile)
-
-
 def test_a_batch_that_the_groups_of_batch_norm_do_not_divide_stops_the_training():
     uneven = tf.data.Dataset.from_tensor_slices((X[:41], Y[:41])).batch(16)
     with pytest.raises(tf.errors.InvalidArgumentError, match="batch that 2 moco_batch_norm_groups divide .* drop_remainder=True"):
         fit_of(methods.MoCo(functional(), queue=64, batch_norm_groups=2, views=cheap_views("moco", queue=64)), uneven, None)
-
-
-def test_a_wrong_range_is_refused_before_the_first_step():
-    """Of other kinds of data: test_first_batch."""
-    for x, input_range in ((X * 255, (0, 1)), (X, (0, 255)), (2 * X - 1, (0, 1))):
-        with pytest.raises(ValueError, match=r"Expected images in .*Received: images in .*Try: CrossEntropy\(model, input_range="):
-            fit_of(methods.CrossEntropy(functional(), input_range=input_range), x, Y)
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "adversarial"])

@@ -95,17 +95,22 @@ def quick_options(name):
 def fitted(method, dataset=None, optimizer="sgd", compile_options=(), eager=False, **options):
     """Trains by `fit`; eager: without a graph, which takes longer to trace than a few steps of a tiny model take."""
     method.compile(optimizer, **{"run_eagerly": eager, **dict(compile_options)})
-    history = method.fit(batches() if dataset is None else dataset, verbose=0, **options).history
-    return history
+    return method.fit(batches() if dataset is None else dataset, verbose=0, **options).history
 
 
-def fit_of(method, x=X, y=Y, jit_compile=False):
-    method.compile("sgd", jit_compile=jit_compile)
+def fit_of(method, x=X, y=Y):
+    method.compile("sgd")
     method.fit(x, y, verbose=0)
 
 
 def weights(model):
     return [v.numpy() for v in model.variables]
+
+
+def assert_equal_histories(received, expected, rtol=1e-3):
+    assert received.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_allclose(received[name], values, rtol=rtol, err_msg=name)
 
 
 def assert_equal(first, second, atol=1e-6):
