@@ -32,7 +32,7 @@ def exact(images, seed):
 
 
 def mirrored(images, seed):
-    return tf.cast(images[:, :, ::-1], tf.float64)
+    return exact(common.mirrored(images, seed), seed)
 
 
 def build(name):

@@ -1,12 +1,11 @@
 """Every method trains, logs its terms, restores and exports; FCL and the shared terms against their papers."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.conftest import sweep
-from tests.methods.common import DISTINCT, batches, build, views, weights
+from tests.methods.common import DISTINCT, batches, build, dtype_policy, views, weights
 from tf_robust import data, losses, methods
 from tf_robust.data.augment import clean
 from tf_robust.methods.further_views import AuxiliaryTermMethod
@@ -19,12 +18,11 @@ def in_float64(view):
     return lambda images, seed: tf.cast(view(images, seed), tf.float64)
 
 
-@pytest.mark.parametrize("name", sweep(["cross_entropy", "noisymix"], quick=("cross_entropy",)))
-def test_keras_fit_equals_our_loop(name, network, source, float64):
-    by_keras, ours = build(name, network()), build(name, network())
+def test_keras_fit_equals_our_loop(network, source, float64):
+    by_keras, ours = build("cross_entropy", network()), build("cross_entropy", network())
     by_keras.run_eagerly = True
-    by_keras.fit(data.training_batches(source(), 12, seed=0, views=views(name)).take(4), verbose=0, shuffle=False)
-    loop.fit(ours, source(), epochs=1, batch_size=12, views=views(name))
+    by_keras.fit(data.training_batches(source(), 12, seed=0).take(4), verbose=0, shuffle=False)
+    loop.fit(ours, source(), epochs=1, batch_size=12)
     for a, b in zip(weights(by_keras), weights(ours)):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-8)
 
@@ -39,12 +37,13 @@ def test_before_the_start_it_is_plain_cross_entropy(name, network, source):
         assert same == (step < 2)
 
 
-@pytest.mark.parametrize("name", AUXILIARY)
-def test_perturbed_images_do_not_move_batch_statistics(name, network, source):
-    batch = next(batches(source(), 1))
-    plain, method = build("cross_entropy", network()), build(name, network(), weight=1.0)
+@pytest.mark.parametrize("name", [*AUXILIARY, "sam", "asam"])
+def test_batch_statistics_are_those_of_one_pass_of_the_clean_images(name, network, source):
+    batch, options = next(batches(source(), 1)), {"weight": 1.0} if name in AUXILIARY else {}
+    plain, method = build("cross_entropy", network()), build(name, network(), **options)
     plain.train_step(batch)
     method.train_step(batch)
+    assert plain.classifier.non_trainable_variables
     for a, b in zip(plain.classifier.non_trainable_variables, method.classifier.non_trainable_variables):
         np.testing.assert_array_equal(a, b)
 
@@ -64,11 +63,8 @@ def test_fcl_runs_on_two_replicas_after_a_late_start(source, network, two_replic
 def test_mixed_precision_changes_a_step_a_little_and_differentiates_in_float32(name, network, source):
     results, options = [], {"beta": 0.1} if name == "trades" else {}  # where its attack leads depends on the rounding
     for policy in ("float32", "mixed_bfloat16"):
-        keras.config.set_dtype_policy(policy)
-        try:
+        with dtype_policy(policy):
             method = build(name, network(), **options)
-        finally:
-            keras.config.set_dtype_policy("float32")
         batch = next(batches(source(), 1, name=name))
         gradients, terms, logits, _ = method.gradients(batch, batch.step[0])
         assert {value.dtype for value in (*gradients, *terms.values(), logits)} == {tf.float32}
@@ -153,7 +149,7 @@ def test_epochs_of_a_dataset_of_batches_are_counted_as_such(network, source):
     batches_of_seed_0 = data.training_batches(source(), 12, seed=0)  # without end
     history = method.fit(batches_of_seed_0, steps_per_epoch=3, epochs=2, shuffle=False, verbose=0).history["noised_cross_entropy"]
     assert method.start == 3 and history[0] == 0.0 < history[1]
-    with pytest.raises(ValueError, match="Expected start_step .* unknown length.* Try: steps_per_epoch"):
+    with pytest.raises(ValueError, match="start_step .* Try: steps_per_epoch"):
         method.fit(batches_of_seed_0, epochs=2, verbose=0)
 
 
@@ -233,7 +229,7 @@ def test_fcl_options_change_the_result(network, source):
         return weights(method)
 
     base = after()
-    for options in ({"form": "margin"}, {"selection": "random"}, {"clip": True}, {"batch_norm": "own"}, {"batch_norm": "joint"}):
+    for options in ({"form": "margin"}, {"selection": "random"}, {"clip": True}):
         assert any(not np.array_equal(a, b) for a, b in zip(base, after(**options))), options
 
 

@@ -64,21 +64,30 @@ def test_two_devices_take_the_steps_of_one(name, two_replicas, float64, monkeypa
     assert metrics_of(two) == pytest.approx(metrics_of(one), rel=1e-6)
 
 
-def test_a_last_batch_smaller_than_the_number_of_devices(two_replicas):
-    """Softmax regression by NumPy. The mean of the gradients counts the second device, which has no image of it, as in Keras."""
-    images, labels = tiny_source(13).images / np.float32(255), tiny_source(13).labels
-    with two_replicas.scope():
-        trained = methods.CrossEntropy(keras.Sequential([keras.Input(images.shape[1:]), keras.layers.Flatten(), keras.layers.Dense(3)]))
+IMAGES, LABELS = tiny_source(13).images / np.float32(255), tiny_source(13).labels  # batches of 6, 6 and 1
+
+
+def softmax_regression(method, strategy, **options):
+    with strategy.scope():
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential([keras.Input(IMAGES.shape[1:]), keras.layers.Flatten(), keras.layers.Dense(3)])
+        trained = method(model, **options)
         trained.compile(keras.optimizers.SGD(0.1))
+    return trained
+
+
+def test_a_last_batch_smaller_than_the_number_of_devices(two_replicas):
+    """Against NumPy. The mean of the gradients counts the second device, which has no image of it, as in Keras."""
+    trained = softmax_regression(methods.CrossEntropy, two_replicas)
     kernel, bias = (w.astype(np.float64) for w in trained.classifier.get_weights())
-    history, x = trained.fit(images, labels, 6, 2, shuffle=False, verbose=0).history["loss"], images.reshape(13, -1)
-    expected = []
+    history = trained.fit(IMAGES, LABELS, 6, 2, shuffle=False, verbose=0).history["loss"]
+    x, expected = IMAGES.reshape(13, -1), []
     for _ in range(2):
         total = 0.0
         for part in (slice(0, 6), slice(6, 12), slice(12, 13)):
             log = scipy.special.log_softmax(x[part] @ kernel + bias, axis=1)
-            total -= log[np.arange(len(log)), labels[part]].sum()
-            error = (np.exp(log) - np.eye(3)[labels[part]]) / max(len(log), 2)
+            total -= log[np.arange(len(log)), LABELS[part]].sum()
+            error = (np.exp(log) - np.eye(3)[LABELS[part]]) / max(len(log), 2)
             kernel, bias = kernel - 0.1 * x[part].T @ error, bias - 0.1 * error.sum(axis=0)
         expected.append(total / 13)
     for received, weight in zip(trained.classifier.get_weights(), (kernel, bias)):
@@ -95,13 +104,8 @@ def test_a_last_batch_smaller_than_the_number_of_devices(two_replicas):
     ],
 )
 def test_a_device_without_images_draws_nothing(method, options, two_replicas):
-    images, labels = tiny_source(13).images / np.float32(255), tiny_source(13).labels
-    with two_replicas.scope():
-        keras.utils.set_random_seed(0)
-        model = keras.Sequential([keras.Input(images.shape[1:]), keras.layers.Flatten(), keras.layers.Dense(3)])
-        trained = method(model, **options)
-        trained.compile(keras.optimizers.SGD(0.1))
-    losses = trained.fit(images, labels, 6, 2, shuffle=False, verbose=0).history["loss"]
+    trained = softmax_regression(method, two_replicas, **options)
+    losses = trained.fit(IMAGES, LABELS, 6, 2, shuffle=False, verbose=0).history["loss"]
     assert np.isfinite(losses).all() and all(np.isfinite(one).all() for one in trained.get_weights())
 
 

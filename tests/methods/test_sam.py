@@ -67,17 +67,6 @@ def test_the_perturbation_of_asam_does_not_depend_on_the_scale_of_layers(name, s
     assert (losses[0] == pytest.approx(losses[1], rel=1e-4)) == same
 
 
-@pytest.mark.parametrize("name", ["sam", "asam"])
-def test_batch_statistics_are_those_of_one_pass_at_the_weights(name, network, source):
-    batch = next(batches(source(), 1))
-    plain, method = build("cross_entropy", network()), build(name, network())
-    plain.train_step(batch)
-    method.train_step(batch)
-    assert plain.classifier.non_trainable_variables
-    for a, b in zip(plain.classifier.non_trainable_variables, method.classifier.non_trainable_variables):
-        np.testing.assert_array_equal(a, b)
-
-
 @pytest.mark.parametrize("name", sweep(DISTINCT, quick=("cross_entropy", "fcl", "trades")))
 def test_gradients_at_shifted_weights_are_those_of_a_model_with_these_weights(name, network, source):
     """Also where a method computes in a scope of its own, as for further views."""
