@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 
+from tests.evaluation.shared import values_of
 from tf_robust import data, evaluation, metrics
 from tf_robust.configs import DataConfig
 from tf_robust.data import sources
@@ -23,7 +24,7 @@ def test_measures_are_those_of_the_scores(network, source):
     model, tested, known, others = classifier_of(network()), source(60, split="test"), source(48), _others()
     sets = evaluation.OpenSets({"others": others}, with_embedding(model), known)
     done = evaluation.evaluate(model, tested, None, evaluation.EvalConfig(("clean",)), log=lambda _: None, open_sets=sets)
-    values = {str(one): one.value for one in done.metrics}
+    values = values_of(done.metrics)
     inside, outside, trained = (network()(one.images / np.float32(255)) for one in (tested, others, known))
     for name, score in metrics.logit_scores(inside["logits"]).items():
         other = metrics.logit_scores(outside["logits"])[name]
@@ -58,18 +59,10 @@ def test_embedding_of_a_keras_model_is_the_input_of_its_last_dense_layer():
     assert with_embedding(classifier_of(lambda images: images)) is None
 
 
-def test_other_data_may_have_more_classes(source, tmp_path):
-    np.savez(tmp_path / "many.npz", x=_others().images, y=np.arange(40) + 60)
+def test_other_data_may_have_more_classes_and_another_size(source, tmp_path):
+    np.savez(tmp_path / "many.npz", x=_others().images[:, :8, :8], y=np.arange(40) + 60)
     opened = sources.open_other(DataConfig(), f"npz:{tmp_path}/many.npz", source(60, split="test"))
-    assert len(opened) == 40 and opened.num_classes == 100
-
-
-def test_other_channels_are_refused_and_sizes_are_fitted(source):
-    color = data.ArraySource.of("color", "test", np.zeros((4, 16, 16, 3), np.uint8), np.zeros(4, int), ["none"])
-    with pytest.raises(ValueError, match="Expected images with 1 channels"):
-        data.sources.with_size_of(color, source())
-    small = data.ArraySource.of("small", "test", np.zeros((4, 8, 8, 1), np.uint8), np.zeros(4, int), ["none"])
-    assert data.sources.with_size_of(small, source()).image_shape == (16, 16, 1)
+    assert len(opened) == 40 and opened.num_classes == 100 and opened.image_shape == (16, 16, 1)
 
 
 @pytest.mark.parametrize("class_mask", [(), (0, 2)])
