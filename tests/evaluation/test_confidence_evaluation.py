@@ -1,6 +1,5 @@
 """Confidence and open sets from Python and the command line, to the report and the calibrated SavedModel."""
 
-import json
 import os
 import types
 
@@ -10,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.command_line import main
-from tests.small_runs import without_charts  # noqa: F401
+from tests.small_runs import read, without_charts  # noqa: F401
 from tf_robust import api, data, evaluation, metrics
 from tf_robust.configs import DataConfig
 from tf_robust.data.subsets import split_train_val_test, without_validation
@@ -31,6 +30,13 @@ def _drawn(count, seed):
 
 def _model(images):
     return 12 * images[:, 0, :CLASSES, 0]
+
+
+def _write(folder, seed):
+    """Writes data without splits, of 200 images. Returns their name."""
+    images, labels = _drawn(200, seed)
+    np.savez(folder / "data.npz", images=(255 * images).astype(np.uint8), labels=labels)
+    return f"npz:{folder}/data.npz"
 
 
 def test_python_takes_validation_and_other_data_in_memory():
@@ -57,51 +63,42 @@ def test_python_takes_validation_and_other_data_in_memory():
 def test_confidences_need_clean_shifted_or_corrupted_images(fitted):
     config = evaluation.EvalConfig(("noise", "corruptions_bar"), **fitted)
     assert not config.needs_validation_set and evaluation.EvalConfig(("noise",), shifts=("folder:night",), **fitted).needs_validation_set
-    with pytest.raises(ValueError, match=f"{next(iter(fitted))}"):
+    with pytest.raises(ValueError, match=next(iter(fitted))):
         api.evaluate(_model, data=_drawn(30, 0), validation_data=_drawn(30, 1), evaluations="noise", **fitted)
 
 
 def test_a_missing_validation_part_is_named():
-    with pytest.raises(ValueError, match=r"Expected a validation part.*Try: validation_data=\(images, labels\)"):
+    with pytest.raises(ValueError, match="validation_data"):
         api.evaluate(_model, data=_drawn(30, 0), evaluations="clean", conformal=0.8)
-    with pytest.raises(ValueError, match="Expected ood with different names"):
+
+
+def test_data_sets_of_other_classes_have_different_names():
+    with pytest.raises(ValueError, match="ood"):
         api.evaluate(_model, data=_drawn(30, 0), evaluations="clean", ood="digits,digits")
-    with pytest.raises(ValueError, match="Expected images with 1 channels"):
-        api.evaluate(
-            _model, data=_drawn(30, 0), evaluations="clean", ood={"color": (np.zeros((4, 16, 16, 3), np.float32), np.zeros(4, int))}
-        )
 
 
 def test_the_command_writes_report_and_calibrated_model(tmp_path):
-    folder = str(tmp_path / "run")
-    flags = ("--data=digits", "--subset=60", "--evaluations=clean,corruptions", "--severities=5", f"--workdir={folder}")
+    flags = ("--data=digits", "--subset=60", "--evaluations=clean,corruptions", "--severities=5", f"--workdir={tmp_path}")
     main("evaluate", "zoo:digits/lenet_augmix", *flags, "--conformal=0.9", "--abstain_accuracy=0.8", "--ood=digits")
-    with open(os.path.join(folder, "report.html"), encoding="utf-8") as file:
-        report = file.read()
+    report = (tmp_path / "report.html").read_text("utf-8")
     for text in ("Confidence on clean and corrupted images", "severity 5", "Images of other classes", "error among the answered"):
         assert text in report
-    with open(os.path.join(folder, "evaluation.json"), encoding="utf-8") as file:
-        content = json.load(file)
+    content = read(tmp_path / "evaluation.json")
     values = {row["metric"]: row["value"] for row in content["rows"]}
     assert values["ood/digits/auroc"] == pytest.approx(0.5) == values["ood/digits/energy/auroc"]  # the same images
     assert values["ood/digits/knn/fpr95"] >= 0.95
     assert values["conformal/severity_5/coverage"] > values["conformal/severity_5/size"] / 10  # better than chance
     assert content["confidence"]["low"] >= 0.8
-    assert {"figures/risk_coverage.png", "figures/reliability_severity.png"} <= {
-        os.path.relpath(os.path.join(parent, name), folder) for parent, _, names in os.walk(folder) for name in names
-    }
+    assert all((tmp_path / "figures" / f"{name}.png").exists() for name in ("risk_coverage", "reliability_severity"))
 
 
-def test_the_calibrated_model_has_the_measured_calibration(tmp_path, network, source):
-    images, labels = _drawn(200, 3)
+def test_the_calibrated_model_has_the_measured_calibration(tmp_path, network):
+    images, folder = _drawn(200, 3)[0], tmp_path / "run"
     network().save(tmp_path / "model.keras")
-    folder = str(tmp_path / "run")
-    np.savez(tmp_path / "data.npz", images=(255 * images).astype(np.uint8), labels=labels)
-    main("evaluate", str(tmp_path / "model.keras"), f"--data=npz:{tmp_path}/data.npz", "--evaluation_split=test", "--evaluations=clean",
-         "--calibrate=temperature", f"--workdir={folder}")  # fmt: skip
-    with open(os.path.join(folder, "evaluation.json"), encoding="utf-8") as file:
-        scale = json.load(file)["confidence"]["scale"]
-    calibrated = load_classifier(os.path.join(folder, "calibrated"))
+    flags = (f"--data={_write(tmp_path, 3)}", "--evaluation_split=test", "--evaluations=clean", f"--workdir={folder}")
+    main("evaluate", str(tmp_path / "model.keras"), *flags, "--calibrate=temperature")
+    scale = read(folder / "evaluation.json")["confidence"]["scale"]
+    calibrated = load_classifier(folder / "calibrated")
     np.testing.assert_allclose(calibrated(images), load_classifier(tmp_path / "model.keras")(images) * scale, atol=1e-5)
     assert calibrated.card["confidence"]["calibrate"] == "temperature"
 
@@ -112,8 +109,7 @@ def test_files_of_the_calibrated_model_contain_the_scaling(tmp_path, monkeypatch
     main("evaluate", "zoo:digits/lenet_augmix", "--evaluations=clean", "--calibrate=vector", "--workdir=run")
     main("export", "run/calibrated", "--formats=tflite,tflite_int8,onnx,savedmodel", "--workdir=files")  # data: those of the card
     images = evaluation.first_images(data.open_source("digits", "test"), 40)[0]
-    with open("run/evaluation.json", encoding="utf-8") as file:
-        fitted = json.load(file)["confidence"]
+    fitted = read("run/evaluation.json")["confidence"]
     expected = load_classifier("zoo:digits/lenet_augmix")(images) * np.float32(fitted["scale"]) + np.float32(fitted["bias"])
     largest = np.abs(expected).max()
     for name in ("tflite", "tflite_int8", "onnx", "savedmodel"):
@@ -126,56 +122,36 @@ def test_files_of_the_calibrated_model_contain_the_scaling(tmp_path, monkeypatch
 def test_a_model_without_a_graph_gets_no_calibrated_model(tmp_path, capsys):
     model, folder = keras.Sequential([keras.Input((16, 16, 1)), keras.layers.Flatten(), keras.layers.Dense(CLASSES)]), tmp_path / "run"
     (tmp_path / "model.tflite").write_bytes(tf.lite.TFLiteConverter.from_keras_model(model).convert())
-    flags = (_files(str(tmp_path)), "--evaluation_split=test", "--evaluations=clean", "--check_inputs=false", f"--workdir={folder}")
-    main("evaluate", str(tmp_path / "model.tflite"), *flags, "--calibrate=vector")
+    flags = (f"--data={_write(tmp_path, 4)}", "--evaluation_split=test", "--evaluations=clean", f"--workdir={folder}")
+    main("evaluate", str(tmp_path / "model.tflite"), *flags, "--check_inputs=false", "--calibrate=vector")
     assert "no calibrated SavedModel" in capsys.readouterr().out and not (folder / "calibrated").exists()
 
 
-def _files(folder):
-    """Data of 200 images without splits, and flags that name them."""
-    images, labels = _drawn(200, 4)
-    np.savez(os.path.join(folder, "data.npz"), images=(255 * images).astype(np.uint8), labels=labels)
-    return f"--data=npz:{folder}/data.npz"
-
-
 def test_confidence_is_fitted_on_the_validation_images_of_the_training(tmp_path, capsys):
-    named, run, folder = _files(str(tmp_path)), str(tmp_path / "run"), str(tmp_path / "measured")
-    main(
-        "train",
-        named,
-        "--model=mlp",
-        "--epochs=1",
-        "--batch_size=40",
-        "--evaluations=none",
-        "--validation_fraction=0.2",
-        f"--workdir={run}",
-    )
-    flags = (named, "--evaluations=clean", "--conformal=0.8", f"--workdir={folder}")
-    main("evaluate", os.path.join(run, "saved_model"), "--evaluation_split=test", *flags)
+    name, run, folder = _write(tmp_path, 4), tmp_path / "run", tmp_path / "measured"
+    options = ("--model=mlp", "--epochs=1", "--batch_size=40", "--evaluations=none", "--validation_fraction=0.2")
+    main("train", f"--data={name}", *options, f"--workdir={run}")
+    flags = (f"--data={name}", "--evaluation_split=test", "--evaluations=clean", "--conformal=0.8", f"--workdir={folder}")
+    main("evaluate", f"{run}/saved_model", *flags)
     assert "validation_fraction=0.2, from the card" in capsys.readouterr().out
-    with open(os.path.join(folder, "evaluation.json"), encoding="utf-8") as file:
-        card = json.load(file)["card"]["confidence"]
-    parts = [data.open_source(named.removeprefix("--data="), split, validation_fraction=0.2) for split in ("train", "validation")]
-    trained, held_out = parts
+    card = read(folder / "evaluation.json")["card"]["confidence"]
+    trained, held_out = (data.open_source(name, split, validation_fraction=0.2) for split in ("train", "validation"))
     assert card["fingerprint"] == held_out.fingerprint() and not {*trained.positions} & {*held_out.positions}
     with pytest.raises(ValueError, match=r"Expected validation_fraction <= 0.2.*Received: 0.3"):
-        main("evaluate", os.path.join(run, "saved_model"), "--evaluation_split=test", *flags, "--validation_fraction=0.3")
+        main("evaluate", f"{run}/saved_model", *flags, "--validation_fraction=0.3")
 
 
 @pytest.mark.parametrize("subset", [0, 50])
 def test_a_fraction_of_data_without_splits_is_for_the_fit_and_all_others_for_the_evaluation(tmp_path, network, capsys, subset):
-    images, labels = _drawn(200, 5)
     network().save(tmp_path / "model.keras")
-    np.savez(tmp_path / "data.npz", images=(255 * images).astype(np.uint8), labels=labels)
-    name, folder = f"npz:{tmp_path}/data.npz", str(tmp_path / "run")
+    name, folder = _write(tmp_path, 5), tmp_path / "run"
     flags = (f"--data={name}", "--evaluations=clean", "--calibrate=temperature", f"--subset={subset}", f"--workdir={folder}")
-    with pytest.raises(ValueError, match="Expected a validation part.* Try: validation_fraction=0.1, which evaluates on all others"):
+    with pytest.raises(ValueError, match="validation_fraction=0.1, which evaluates on all others"):
         main("evaluate", str(tmp_path / "model.keras"), *flags)
     capsys.readouterr()
     main("evaluate", str(tmp_path / "model.keras"), *flags, "--validation_fraction=0.2")
-    assert "data.npz has no splits: confidences are fitted on 0.2 of its images, all others are evaluated." in capsys.readouterr().out
-    with open(os.path.join(folder, "evaluation.json"), encoding="utf-8") as file:
-        content = json.load(file)
+    assert "confidences are fitted on 0.2 of its images, all others are evaluated" in capsys.readouterr().out
+    content = read(folder / "evaluation.json")
     whole = data.open_source(name, "all")
     held_out = data.open_source(name, "validation", validation_fraction=0.2)
     others = whole.subset(np.setdiff1d(np.arange(200), held_out.positions))
