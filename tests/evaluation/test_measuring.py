@@ -24,18 +24,16 @@ def losses(measured, baseline):
 
 def test_single_corruptions_are_compared_where_no_mean_was_measured(tmp_path):
     fog = {"clean": 0.87, "corruptions/fog": 0.87, "corruptions/fog/3": 0.87}
-    worse = evaluation(tmp_path, {**fog, "corruptions/fog": 0.02})
-    (message,) = losses(worse, evaluation(tmp_path, fog))
-    assert "corruptions/fog is 0.0200, required not worse than one: -0.850" in message
-    (message,) = losses(evaluation(tmp_path, {**fog, "corruptions/fog": 0.02, "corruptions/mean15": 0.5}), evaluation(tmp_path, fog))
-    assert "corruptions/fog is 0.0200" in message  # the baseline has no mean
+    for mean in ({}, {"corruptions/mean15": 0.5}):  # which the baseline does not have
+        (message,) = losses(evaluation(tmp_path, {**fog, "corruptions/fog": 0.02, **mean}), evaluation(tmp_path, fog))
+        assert "corruptions/fog is 0.0200, required not worse than one: -0.850" in message
 
 
 def test_main_measures_that_the_model_lacks_are_an_error(tmp_path):
     baseline = evaluation(tmp_path, {"clean": 0.8, "corruptions/fog": 0.7, "un": 0.5, "deployed/bytes": 9.0})
-    with pytest.raises(ValueError, match="Expected the main metrics of one .*Received: the model lacks corruptions/fog, un. Try: the same"):
+    with pytest.raises(ValueError, match="the model lacks corruptions/fog, un"):
         losses(evaluation(tmp_path, {"clean": 0.8, "nun": 0.4}), baseline)
-    with pytest.raises(ValueError, match="Received: the baseline has none"):
+    with pytest.raises(ValueError, match="the baseline has none"):
         losses(baseline, evaluation(tmp_path, {}))
     assert losses(evaluation(tmp_path, {"clean": 0.8, "corruptions/fog": 0.7, "un": 0.5, "nun": 0.1}), baseline) == []
 
@@ -58,5 +56,5 @@ def test_the_measures_of_a_baseline_are_checked_before_the_evaluation(tmp_path, 
     (tmp_path / "measured.jsonl").write_text("")
     monkeypatch.setattr(EvaluatedModel, "evaluate", lambda *_: pytest.fail("evaluated"))
     arguments = ["evaluate", "zoo:digits/lenet_augmix", f"--require_not_worse_than={tmp_path}/evaluation.json", f"--workdir={tmp_path}/out"]
-    with pytest.raises(ValueError, match="Expected --require_not_worse_than .* corruptions/mean15 .*Try: evaluations=clean,corruptions"):
+    with pytest.raises(ValueError, match="--require_not_worse_than .* corruptions/mean15 .*evaluations=clean,corruptions"):
         main(*arguments, "--evaluations=clean")

@@ -1,6 +1,5 @@
 """Required bounds of metrics: parsing, metrics that an evaluation does not give, and what is not met."""
 
-import contextlib
 import dataclasses
 from xml.etree import ElementTree
 
@@ -19,14 +18,14 @@ def test_bounds_that_measures_can_have():
     required = "clean>=1,clean>=0,corruptions/mce<=90,calibration/nll<=2"
     evaluation.check_requirements(evaluation.parse_requirements(required), config)
     evaluation.check_requirements(evaluation.parse_requirements("deployed/bytes<=1000000"), config, deployed=True)
-    with pytest.raises(ValueError, match="Received: deployed/bytes, of the files of formats"):
+    with pytest.raises(ValueError, match="deployed/bytes"):
         evaluation.check_requirements(evaluation.parse_requirements("deployed/bytes<=1000000"), config)
     limited = evaluation.EvalConfig(("adversarial",), attack=("autoattack", "pgd"), attack_time="1m")
     evaluation.check_requirements(evaluation.parse_requirements("robust/pgd/l2_0.5>=0.2,fgsm/linf_8/255>=0"), limited)
-    with pytest.raises(ValueError, match="robust/l2_0.5 without attack_time, which may leave an upper bound"):
+    with pytest.raises(ValueError, match="robust/l2_0.5 without attack_time"):
         evaluation.check_requirements(evaluation.parse_requirements("robust/l2_0.5>=0.2"), limited)
     for text in ("10", "0m", "tenm"):
-        with pytest.raises(ValueError, match=f"attack_time: Expected a time .90s, 30m, 2h.. Received: '{text}'"):
+        with pytest.raises(ValueError, match=f"attack_time: .*'{text}'"):
             evaluation.EvalConfig(("adversarial",), attack_time=text)
 
 
@@ -66,63 +65,44 @@ def test_outcomes_are_cases_of_junit(tmp_path):
     assert [[failure.get("message") for failure in case] for case in suite] == [["clean is 0.9000, required >= 0.95"], []]
 
 
+FLAGS = {"calibrate": "vector", "abstain_accuracy": 0.9, "conformal": 0.9, "ood": ("svhn",), "shifts": ("folder:data/night",)}
+
+
 @pytest.mark.parametrize(
-    "required, evaluations, message",
+    "required, options, message",
     [
-        ("accuracy>=0.5", ("clean",), "metric in --require: 'accuracy'. Did you mean 'clean', the accuracy"),
-        ("clean>=70", ("clean",), "from 0 to 1 for clean, a fraction. Received: clean>=70. Try: --require='clean>=0.7'"),
-        ("clean>=-0.1", ("clean",), "from 0 to 1 for clean, a fraction. Received: clean>=-0.1$"),
-        ("corruptions/fog/3>=1.5", ("corruptions",), "Received: corruptions/fog/3>=1.5. Try: --require='corruptions/fog/3>=0.015'"),
-        ("corruptions/mean_15>=0.5", ("clean", "corruptions"), "Did you mean 'corruptions/mean15'"),
-        ("corruptions/mean15>=0.5", ("clean", "noise"), "with evaluations=clean,noise. Try: evaluations=clean,noise,corruptions"),
-        ("robust/linf_8/255>=0.1", ("clean",), "Try: evaluations=clean,adversarial"),
-        ("classes/worst>=0.1", ("clean",), "Try: evaluations=clean,slices"),
+        ("accuracy>=0.5", {}, "'accuracy'. Did you mean 'clean'"),
+        ("clean>=70", {}, "Try: --require='clean>=0.7'"),
+        ("clean>=-0.1", {}, "clean>=-0.1$"),
+        ("corruptions/fog/3>=1.5", {}, "Try: --require='corruptions/fog/3>=0.015'"),
+        ("corruptions/mean_15>=0.5", {}, "Did you mean 'corruptions/mean15'"),
+        ("corruptions/mean15>=0.5", {"evaluations": ("clean", "noise")}, "Try: evaluations=clean,noise,corruptions"),
+        ("robust/linf_8/255>=0.1", {"evaluations": ("clean",)}, "Try: evaluations=clean,adversarial"),
+        ("classes/worst>=0.1", {"evaluations": ("clean",)}, "Try: evaluations=clean,slices"),
+        ("calibrated/ece<=0.05", {}, "Try: calibrate=temperature$"),
+        ("abstention/coverage>=0.5", {}, "Try: abstain_accuracy=0.95$"),
+        ("conformal/severity_3/coverage>=0.8", {}, "Try: conformal=0.9$"),
+        ("ood/svhn/auroc>=0.9", {}, "Try: ood=svhn$"),
+        ("ood/svhn/energy/auroc>=0.9", {}, "Try: ood=svhn$"),
+        ("shift/night>=0.5", {}, "Try: shifts=night$"),
+        ("conformal/severity_5/coverage>=0.8", FLAGS, "Try: severities=2,3,5"),
+        ("calibrated/temperature<=3", FLAGS, "Try: calibrate=temperature"),
+        ("calibrated/shift/rain/ece<=1", FLAGS, "Try: shifts=folder:data/night,rain"),
+        ("ood/texture/auroc>=0.9", FLAGS, "Try: ood=svhn,texture"),
+        ("conformal/severity_6/coverage>=0.8", FLAGS, "metric in --require"),
+        ("conformal/size_of/coverage>=0.8", FLAGS, "metric in --require"),
+        ("conformal/severity_3/size<=3", {"evaluations": ("clean",), "conformal": 0.9}, "Try: evaluations=clean,corruptions"),
     ],
 )
-def test_required_measures_that_no_evaluation_gives_are_refused(required, evaluations, message):
+def test_required_measures_that_the_options_do_not_give_are_refused(required, options, message):
+    config = evaluation.EvalConfig(**{"evaluations": ("clean", "corruptions"), "severities": (2, 3), **options})
     with pytest.raises(ValueError, match=message):
-        evaluation.check_requirements(evaluation.parse_requirements(required), evaluation.EvalConfig(evaluations))
-
-
-@pytest.mark.parametrize(
-    "required, advice",
-    [
-        ("calibrated/ece<=0.05", "calibrate=temperature"),
-        ("abstention/coverage>=0.5", "abstain_accuracy=0.95"),
-        ("conformal/severity_3/coverage>=0.8", "conformal=0.9"),
-        ("ood/svhn/auroc>=0.9", "ood=svhn"),
-        ("ood/svhn/energy/auroc>=0.9", "ood=svhn"),
-        ("shift/night>=0.5", "shifts=night"),
-    ],
-)
-def test_required_measures_without_their_flag_are_refused(required, advice):
-    with pytest.raises(ValueError, match=f"Expected --require with metrics of the chosen options. Received: .*. Try: {advice}$"):
-        evaluation.check_requirements(evaluation.parse_requirements(required), evaluation.EvalConfig(("clean", "corruptions")))
-
-
-@pytest.mark.parametrize(
-    "required, message",
-    [
-        ("calibrated/ece<=1,conformal/size<=9,abstention/shift/night/accuracy>=0,ood/svhn/knn/fpr95<=1,shift/night>=0", ""),
-        ("conformal/severity_3/coverage>=0.8", ""),
-        ("conformal/severity_5/coverage>=0.8", "Try: severities=2,3,5"),
-        ("calibrated/temperature<=3", "Try: calibrate=temperature"),
-        ("calibrated/shift/rain/ece<=1", "Try: shifts=folder:data/night,rain"),
-        ("ood/texture/auroc>=0.9", "Try: ood=svhn,texture"),
-        ("conformal/severity_6/coverage>=0.8", "metric in --require"),
-        ("conformal/size_of/coverage>=0.8", "metric in --require"),
-    ],
-)
-def test_required_measures_of_given_flags(required, message):
-    flags = {"calibrate": "vector", "abstain_accuracy": 0.9, "conformal": 0.9, "ood": ("svhn",), "shifts": ("folder:data/night",)}
-    config = evaluation.EvalConfig(("clean", "corruptions"), severities=(2, 3), **flags)
-    with pytest.raises(ValueError, match=message) if message else contextlib.nullcontext():
         evaluation.check_requirements(evaluation.parse_requirements(required), config)
 
 
-def test_measures_at_a_severity_need_corruptions():
-    with pytest.raises(ValueError, match="Try: evaluations=clean,corruptions"):
-        evaluation.check_requirements([("conformal/severity_3/size", "<=", 3.0)], evaluation.EvalConfig(("clean",), conformal=0.9))
+def test_required_measures_of_given_flags_are_accepted():
+    names = "calibrated/ece conformal/size conformal/severity_3/coverage abstention/shift/night/accuracy ood/svhn/knn/fpr95 shift/night"
+    evaluation.check_metrics(names.split(), evaluation.EvalConfig(("clean", "corruptions"), severities=(2, 3), **FLAGS), "--require")
 
 
 def _is_accepted(name, config):
@@ -142,17 +122,17 @@ def _is_accepted(name, config):
         ("bal", {"evaluations": ("corruptions",)}),
         ("robust/linf_8/255 fgsm/linf_8/255 checks/l2/noise", {"evaluations": ("adversarial",), "attack_radii": ("linf_4/255",)}),
         ("robust/linf_8/255 robust/square/linf_8/255", {"evaluations": ("adversarial",), "attack": ("pgd",)}),
-        ("robust/pgd/linf_8/255 robust/transfer/linf_8/255 fgsm/l2_0.5 robust/pgd robust/l1_3", {"evaluations": ("adversarial",)}),
+        ("robust/pgd/linf_8/255 robust/transfer/linf_8/255", {"evaluations": ("adversarial",)}),
         ("checks/failed", {"evaluations": ("adversarial",), "attack_checks": False}),
         ("corruptions_bar/mean", {}),
         ("corruptions_bar/ripple", {"evaluations": ("corruptions_bar",), "corruption_constants": "imagenet"}),
         ("corruptions/fog/3 corruptions/mce", {"evaluations": ("corruptions",), "severities": (1, 5)}),
-        ("corruptions/relative_mce corruptions/fog/6 corruptions/mean15/3", {"evaluations": ("corruptions",)}),
-        ("certified/l2_0.75 smoothed/pgd/l2_0 smoothed/l2_0.5", {"evaluations": ("certified",)}),
+        ("corruptions/relative_mce", {"evaluations": ("corruptions",)}),
+        ("certified/l2_0.75", {"evaluations": ("certified",)}),
         ("smoothed/pgd/l2_0.25", {"evaluations": ("certified",), "smoothing_attack": False}),
-        ("nun/floor_0.1 nun/floor_0.3", {"evaluations": ("noise",)}),
+        ("nun/floor_0.1", {"evaluations": ("noise",)}),
         ("nun", {"evaluations": ("noise_floor",)}),
-        ("distance/plb_l1 distance/pgd_l1 attack_curves/l2_0.1", {"evaluations": ("attack_curves",)}),
+        ("distance/plb_l1 attack_curves/l2_0.1", {"evaluations": ("attack_curves",)}),
         ("attack_curves/l2_0.5", {"evaluations": ("attack_curves",), "curve_attacks": ("plb_linf",)}),
         ("flips/spatter flips/rate/spatter", {"evaluations": ("perturbations",)}),
         ("flips/mfr flips/snow", {"evaluations": ("perturbations",), "sequences": "cifar_p"}),
@@ -166,13 +146,10 @@ def test_measures_that_other_options_give_are_refused(names, options):
 
 
 def test_a_message_names_all_options_that_a_measure_needs():
-    message = (
-        "Received: robust/pgd/linf_2/255 with evaluations=clean attack=autoattack attack_radii=l2_0.5. "
-        "Try: evaluations=clean,adversarial attack=autoattack,pgd attack_radii=l2_0.5,linf_2/255$"
-    )
-    with pytest.raises(ValueError, match=message):
-        evaluation.check_metrics(["robust/pgd/linf_2/255"], evaluation.EvalConfig(("clean",), attack_radii=("l2_0.5",)), "--require")
-    with pytest.raises(ValueError, match="Received: clean. Try: label_fraction_0.1/clean"):
+    config, advice = evaluation.EvalConfig(("clean",), attack_radii=("l2_0.5",)), "attack=autoattack,pgd attack_radii=l2_0.5,linf_2/255"
+    with pytest.raises(ValueError, match=f"Try: evaluations=clean,adversarial {advice}$"):
+        evaluation.check_metrics(["robust/pgd/linf_2/255"], config, "--require")
+    with pytest.raises(ValueError, match="Try: label_fraction_0.1/clean"):
         evaluation.check_metrics(["clean"], evaluation.EvalConfig(("clean",)), "--sweep_metric", label_fraction=0.1)
 
 
