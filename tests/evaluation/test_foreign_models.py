@@ -5,7 +5,6 @@ import pickle
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from PIL import Image
 
 from tests.command_line import main
@@ -33,9 +32,7 @@ def folder(tmp_path_factory):
     keras.Model(images, scores * np.nan).save(root / "nan.keras")
     keras.Model(images, scores[:, :2]).save(root / "classes.keras")
     keras.Model(images, keras.layers.Lambda(lambda x: 2 * x)(scores)).save(root / "lambda.keras")
-    gray = keras.Input((8, 8, 1))
-    keras.Model(gray, keras.layers.Dense(3)(keras.layers.Flatten()(gray))).save(root / "gray.keras")
-    for name in ("pickle.pt", "pickle.pth", "pickle.pkl", "broken.keras", "unknown.bin"):
+    for name in ("pickle.pt", "broken.keras", "unknown.bin"):
         (root / name).write_bytes(pickle.dumps({"weights": [1.0]}))
     return root
 
@@ -56,11 +53,14 @@ def test_a_wrong_pixel_scale_stops_the_evaluation_and_the_right_one_is_named(fol
     assert not (tmp_path / "run" / "evaluation.json").exists() and not (tmp_path / "run" / "measured.jsonl").exists()
 
 
-@pytest.mark.parametrize("declared", ["0,255", "auto"])
-def test_the_right_pixel_scale_is_taken_and_recorded(folder, tmp_path, declared, capsys):
-    evaluation = evaluate(folder, "bright.keras", tmp_path, f"--input_range={declared}")
+@pytest.mark.parametrize(
+    "name, declared, outputs",
+    [("bright.keras", "0,255", "logits"), ("bright.keras", "auto", "logits"), ("soft.keras", "0,255", "probabilities")],
+)
+def test_the_right_pixel_scale_is_taken_and_recorded(folder, tmp_path, name, declared, outputs, capsys):
+    evaluation = evaluate(folder, name, tmp_path, f"--input_range={declared}")
     assert clean(evaluation) == 1
-    assert evaluation["interface"] == {"input_range": "0,255", "outputs": "logits", "signature": "serving_default", "input_size": 0}
+    assert evaluation["interface"] == {"input_range": "0,255", "outputs": outputs, "signature": "serving_default", "input_size": 0}
     assert ("Note: input_range=0,255 fits" in capsys.readouterr().out) == (declared == "auto")
 
 
@@ -69,11 +69,6 @@ def test_without_the_check_a_wrong_pixel_scale_is_measured(folder, tmp_path):
     assert clean(evaluation) == pytest.approx(1 / 3) and evaluation["interface"]["input_range"] == "0,1"
     with pytest.raises(ValueError, match="Received: auto. Try: check_inputs"):
         evaluate(folder, "bright.keras", tmp_path, "--check_inputs=false", "--input_range=auto")
-
-
-def test_probabilities_are_recorded(folder, tmp_path):
-    evaluation = evaluate(folder, "soft.keras", tmp_path, "--input_range=0,255")
-    assert clean(evaluation) == 1 and evaluation["interface"]["outputs"] == "probabilities"
 
 
 def test_a_wrong_class_order_stops_the_evaluation_and_a_label_map_mends_it(folder, tmp_path):
@@ -86,16 +81,14 @@ def test_a_wrong_class_order_stops_the_evaluation_and_a_label_map_mends_it(folde
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("unknown.bin", "unknown.bin, which is not one of these"),
-        ("pickle.pkl", "pickle.pkl, which is not one of these"),
-        ("pickle.pt", "may be a pickled model or state dictionary; these are not loaded"),
-        ("pickle.pth", "may be a pickled model or state dictionary; these are not loaded"),
+        ("unknown.bin", "unknown.bin"),
+        ("pickle.pt", "may be a pickled model"),
         ("broken.keras", "File is not a zip file"),
-        ("photos", "photos, a folder with: dark, medium, white"),
-        ("two.keras", "or only one output. Received: output_0 .*Try: save a model with one of them"),
+        ("photos", "photos, a folder"),
+        ("two.keras", "only one output"),
         ("nan.keras", "finite logits in 'clean'"),
-        ("classes.keras", "model for the 3 classes of .*classes.keras with 2 classes"),
-        ("lambda.keras", "Lambda layer.*not run. Try: trust"),
+        ("classes.keras", "classes.keras with 2 classes"),
+        ("lambda.keras", "Lambda layer"),
     ],
 )
 def test_models_that_do_not_fit_are_described_and_nothing_is_written(folder, tmp_path, name, message):
@@ -105,7 +98,7 @@ def test_models_that_do_not_fit_are_described_and_nothing_is_written(folder, tmp
 
 
 def test_a_required_measure_that_is_not_measured_is_refused_before_the_model_is_read(folder, tmp_path):
-    with pytest.raises(ValueError, match="Try: --?evaluations=clean,corruptions|Try: evaluations=clean,corruptions"):
+    with pytest.raises(ValueError, match="evaluations=clean,corruptions"):
         evaluate(folder, "broken.keras", tmp_path, "--require=corruptions/mean15>=0.7")
 
 
@@ -115,26 +108,15 @@ IMAGES, LABELS = np.random.RandomState(0).rand(20, 8, 8, 3).astype(np.float32), 
 @pytest.mark.parametrize(
     "model, message",
     [
-        (lambda x: np.zeros([len(x), 5], np.float32), "Expected labels in 0..4 in a sample of the images"),
-        (lambda x: np.zeros(len(x), np.float32), r"Expected scores \[20, classes\] .*Received: \[20\]"),
-        (lambda x: np.zeros([3, 10], np.float32), r"Expected scores \[20, classes\] .*Received: \[3, 10\]"),
-        (lambda x: np.full([len(x), 10], np.nan, np.float32), "Expected finite logits"),
-        (lambda x: (x, x), "Expected .* to return scores .*Received: 2 outputs"),
-        (lambda x: {"a": x}, "to return logits or probabilities. Received a dictionary with: 'a'"),
-        (lambda x: None, "to return scores .*Received: NoneType"),
+        (lambda x: np.zeros([len(x), 5], np.float32), "labels in 0..4"),
+        (lambda x: np.zeros(len(x), np.float32), r"Received: \[20\]"),
+        (lambda x: np.zeros([3, 10], np.float32), r"Received: \[3, 10\]"),
+        (lambda x: np.full([len(x), 10], np.nan, np.float32), "finite logits"),
+        (lambda x: (x, x), "2 outputs"),
+        (lambda x: {"a": x}, "dictionary with: 'a'"),
+        (lambda x: None, "NoneType"),
     ],
 )
 def test_functions_whose_scores_do_not_fit_are_described(model, message):
     with pytest.raises(ValueError, match=message):
         api.evaluate(model, data=(IMAGES, LABELS), evaluations="clean")
-
-
-def test_endless_datasets_need_a_subset(capsys):
-    def always_0(images):
-        return np.eye(10, dtype=np.float32)[np.zeros(len(images), int)]
-
-    endless = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).repeat()
-    with pytest.raises(ValueError, match="Received: an endless one .*Try: subset="):
-        api.evaluate(always_0, data=endless, evaluations="clean")
-    assert "endless" not in capsys.readouterr().out
-    assert api.evaluate(always_0, data=endless, evaluations="clean", subset=10).values["clean"] == 0.1
