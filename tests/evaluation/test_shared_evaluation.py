@@ -1,16 +1,13 @@
 """Processes with the same records file share the evaluation sets, and take over those of a killed process."""
 
 import contextlib
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.evaluation.shared import with_one_killed
 from tf_robust.evaluation import read_records
 from tf_robust.evaluation.recording import SetLocks
 
@@ -30,30 +27,13 @@ print(json.dumps(records))
 """
 
 
-def start_worker(path, output):
-    with open(output, "w") as file:
-        return subprocess.Popen([sys.executable, "-c", MEASURE, path], stdout=file, stderr=subprocess.DEVNULL, cwd=ROOT)
-
-
 @pytest.mark.slow
 def test_processes_share_the_sets_including_those_of_a_killed_process(tmp_path, monkeypatch):
-    path, outputs = str(tmp_path / "measured.jsonl"), [tmp_path / f"output_{worker}" for worker in range(3)]
-    workers = [start_worker(path, output) for output in outputs]
-    while not all(output.read_text() for output in outputs):  # until all of them metric
-        assert all(worker.poll() is None for worker in workers)
-        time.sleep(0.02)
-    workers[0].kill()
-    assert [worker.wait(300) for worker in workers][1:] == [0, 0]
-    names = [record["set"] for record in read_records(path)]
+    lines = with_one_killed(MEASURE, tmp_path, monkeypatch)
+    names = [record["set"] for record in read_records(str(tmp_path / "shared" / "measured.jsonl"))]
     assert sorted(names) == sorted(f"set_{number}" for number in range(60))  # each once
-    logs = [output.read_text().splitlines() for output in outputs]
-    measured = [sum("20 images" in line for line in lines) for lines in logs]
+    measured = [sum("20 images" in line for line in of_worker) for of_worker in lines]
     assert min(measured) > 0 and sum(measured) in (59, 60)  # one may have been killed between writing and logging
-    first, second = (json.loads(lines[-1]) for lines in logs[1:])
-    assert first == second and [record["set"] for record in first] == [f"set_{number}" for number in range(60)]
-    monkeypatch.setattr(sys, "argv", ["worker", str(tmp_path / "alone.jsonl")])
-    exec(MEASURE, alone := {})  # in this process
-    assert json.loads(json.dumps(alone["records"])) == first
 
 
 def test_a_set_is_locked_by_one_process_until_it_is_released_or_the_process_ends(tmp_path):
