@@ -1,5 +1,3 @@
-import inspect
-
 import numpy as np
 import pytest
 import scipy.stats
@@ -40,10 +38,9 @@ def test_dataset_equals_eager(augment):
 
 
 @augmentations
-def test_hyperparameters_are_annotated_and_documented(augment):
-    assert list(inspect.signature(augment).parameters)[:2] == ["images", "seed"]
+def test_hyperparameters_have_the_annotated_type(augment):
     for option in parameters(augment).values():
-        assert option.help and (option.kind is type(option.default) or option.default in option.choices)
+        assert option.kind is type(option.default) or option.default in option.choices
 
 
 def windows(sample_image, padding):
@@ -116,8 +113,3 @@ def test_random_sigma_is_uniform_up_to_sigma():
     gray = tf.fill([300, 16, 16, 3], 0.5)
     noise = (patch_gaussian(gray, SEED, size=32, sigma=0.1, random_sigma=True) - gray).numpy()
     assert scipy.stats.kstest(noise.std(axis=(1, 2, 3)), "uniform", (0.0, 0.1)).pvalue > 1e-3
-
-
-def test_strong_noise_is_clipped():
-    result = patch_gaussian(sample_images(20, 8, 8), SEED, size=16, sigma=10.0).numpy()
-    assert result.min() == 0 and result.max() == 1 and np.isin(result, [0, 1]).mean() > 0.9

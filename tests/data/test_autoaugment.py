@@ -5,7 +5,6 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
-from tests.conftest import sweep
 from tests.ops.test_pillow_ops import by_pillow
 from tf_robust.data.autoaugment import POLICIES, SIGNED, amount, autoaugment, draw, operations
 from tf_robust.ops.pillow_ops import OPERATIONS
@@ -29,7 +28,9 @@ def sample_images(count, shape, seed=0):
 @pytest.mark.parametrize("shape", [(32, 32, 3), (21, 34, 3), (30, 20, 1)], ids=str)
 def test_images_equal_pillow(policy, magnitudes, shape):
     levels = sample_images(150, shape)
-    result = np.round(255 * autoaugment(tf.constant(levels / 255), SEED, policy=policy, magnitudes=magnitudes).numpy())
+    images = autoaugment(tf.constant(levels / 255), SEED, policy=policy, magnitudes=magnitudes).numpy()
+    result = np.round(255 * images)
+    np.testing.assert_allclose(images, result / 255, rtol=1e-6)
     chosen, amounts = (x.numpy() for x in draw(SEED, 150, policy, shape[:2], magnitudes))
     expected = levels.copy()
     for image, steps in zip(expected, zip(chosen, amounts)):
@@ -39,15 +40,6 @@ def test_images_equal_pillow(policy, magnitudes, shape):
     assert (result == expected).all(axis=(1, 2, 3)).mean() > 0.93
     assert (np.abs(result - expected) <= 1).mean() > 0.998  # equalize after a rotation enlarges a difference of one level
     assert (expected != levels).any(axis=(1, 2, 3)).mean() > 0.6
-
-
-@policies
-def test_values_are_integral_levels_in_range(policy):
-    images = tf.random.stateless_uniform([60, 16, 16, 3], SEED)
-    result = autoaugment(images, SEED, policy=policy)
-    assert result.dtype == tf.float32 and result.shape == images.shape
-    assert result.numpy().min() >= 0 and result.numpy().max() <= 1
-    np.testing.assert_array_equal(result, (np.round(result.numpy() * 255) * np.float32(1 / 255)).astype(np.float32))
 
 
 @policies
@@ -127,21 +119,8 @@ def test_official_magnitudes_equal_the_authors_code():
         assert amounts["color"] == amounts["sharpness"] == pytest.approx(0.1 + 0.18 * level)
 
 
-@pytest.mark.parametrize("policy", sweep(POLICIES, ["imagenet"]))
-def test_draws_depend_on_the_seed_alone_and_dataset_equals_eager(policy):
-    images = tf.constant(sample_images(12, (16, 20, 3)) / 255)
-    first = autoaugment(images, SEED, policy=policy)
-    np.testing.assert_array_equal(first, autoaugment(images, SEED, policy=policy))
-    assert (first != autoaugment(images, SEED + 7, policy=policy)).numpy().any()
-    mapped = tf.data.Dataset.from_tensors((images, SEED)).map(lambda *x: autoaugment(*x, policy=policy))
-    result = next(iter(mapped)).numpy()
-    np.testing.assert_allclose(result, first, atol=1.01 / 255)
-    assert np.mean(result == first.numpy()) > 0.999
-
-
 def test_unknown_names_are_rejected():
     images = tf.zeros([2, 8, 8, 3])
-    with pytest.raises(ValueError, match="Unknown policy: 'svhn'. Known: cifar10, imagenet"):
-        autoaugment(images, SEED, policy="svhn")
-    with pytest.raises(ValueError, match="Unknown magnitudes: 'timm'. Known: official, paper"):
-        autoaugment(images, SEED, magnitudes="timm")
+    for options in ({"policy": "svhn"}, {"magnitudes": "timm"}):
+        with pytest.raises(ValueError, match=str(*options.values())):
+            autoaugment(images, SEED, **options)
