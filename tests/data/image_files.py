@@ -1,4 +1,4 @@
-"""Images of several sizes, and folders of them."""
+"""Images of several sizes, files and folders of them."""
 
 import numpy as np
 from PIL import Image
@@ -13,6 +13,12 @@ def sample_image(number, channels=3):
     random = np.random.RandomState(number)
     coarse = Image.fromarray(random.randint(256, size=(6, 6, channels), dtype=np.uint8))
     return coarse.resize((width, height), Image.Resampling.BICUBIC)
+
+
+def save(pixels, path):
+    """Writes an image file, and its folder if that is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
 
 
 def write(root, counts, first=0):

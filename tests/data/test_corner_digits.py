@@ -33,25 +33,14 @@ def built():
     return images, labels, *corner_digits.build(images, labels, 6, 2, salt=0)
 
 
-def test_parts_are_disjoint():
+def test_each_class_is_divided_in_proportion_into_disjoint_parts():
     images, labels = pool(12)
-    parts = corner_digits.divide(images, labels, PROPORTIONS)
-    part_keys = [keys(part[0]) for part in parts.values()]
-    assert sorted(sum(part_keys, [])) == sorted(keys(images))
-    assert len(set(sum(part_keys, []))) == len(images)
-
-
-def test_each_class_is_divided_in_proportion():
-    parts = corner_digits.divide(*pool(12), PROPORTIONS)
-    for name, proportion in PROPORTIONS.items():
-        np.testing.assert_array_equal(np.bincount(parts[name][1]), 12 * proportion / 6)
-
-
-def test_examples_keep_their_labels():
-    images, labels = pool(12)
-    label_of = dict(zip(keys(images), labels))
-    for part_images, part_labels in corner_digits.divide(images, labels, PROPORTIONS).values():
+    label_of, part_keys = dict(zip(keys(images), labels)), []
+    for name, (part_images, part_labels) in corner_digits.divide(images, labels, PROPORTIONS).items():
+        np.testing.assert_array_equal(np.bincount(part_labels), 12 * PROPORTIONS[name] / 6)
         assert [label_of[key] for key in keys(part_images)] == part_labels.tolist()
+        part_keys += keys(part_images)
+    assert sorted(part_keys) == sorted(label_of)
 
 
 def test_the_embedded_pools_are_disjoint_and_complete():
@@ -67,12 +56,6 @@ def test_each_class_has_its_quota(built):
     assert sample_images.shape == (70, 28, 28, 1) and sample_images.dtype == np.uint8 and classes.dtype == np.int64
     np.testing.assert_array_equal(np.bincount(classes), [6] * 10 + [2] * 5)
     assert classes.tolist() != sorted(classes)
-
-
-def test_classes_below_5_carry_no_corner_digit(built):
-    images, labels, sample_images, classes = built
-    label_of = dict(zip(keys(images), labels))
-    assert [label_of[key] for key in keys(sample_images[classes < 5])] == classes[classes < 5].tolist()
 
 
 def test_other_classes_are_the_maximum_of_a_center_and_a_corner_digit(built):
@@ -102,7 +85,7 @@ def test_centers_repeat_only_if_the_pool_is_too_small():
 
 
 @pytest.mark.parametrize("shift", [0, 1, 4])
-def test_shifted_centers_move_by_at_most_shift_pixels(shift):
+def test_classes_below_5_carry_no_corner_digit_and_centers_move_by_at_most_shift_pixels(shift):
     images, labels = pool(3)
     digits = {image[4:24, 4:24].tobytes(): label for image, label in zip(images, labels)}
     sample_images, classes = corner_digits.build(images, labels, 200, 0, salt=0, shift=shift)
