@@ -12,7 +12,7 @@ import tensorflow as tf
 from PIL import Image
 
 import tf_robust as tfr
-from tests.data.image_files import SIDE, SIZES, examples, sample_image, write
+from tests.data.image_files import SIDE, SIZES, examples, sample_image, save, write
 from tf_robust import data
 from tf_robust.configs import DataConfig
 from tf_robust.data import folders, sources
@@ -69,13 +69,13 @@ def test_evaluation_crops_the_center_as_pillow(with_splits):
 
 def test_an_epoch_is_a_function_of_seed_and_epoch_and_skipping_drops_its_first_batches(with_splits):
     source = open_folder(with_splits, "train")
-    first = examples(source.epoch(0, 0, 6))
-    assert len(source.ordered(6)) == 4 and len(source.epoch(0, 0, 6)) == 3 and len(source.epoch(0, 0, 6, 2)) == 1
-    assert examples(source.epoch(0, 0, 6, 2)) == first[12:]
+    first = source.epoch(0, 0, 6)
+    assert len(source.ordered(6)) == 4 and len(first) == 3
+    assert examples(source.epoch(0, 0, 6, 2)) == examples(first)[12:]
     for seed, epoch in ((1, 0), (0, 1)):  # every image is cropped anew
-        assert not set(first) & set(examples(source.epoch(seed, epoch, 6)))
-    labels, positions = zip(*[(label, position) for _, label, position in source.epoch(3, 1, 5).unbatch().as_numpy_iterator()])
-    assert sorted(positions) == list(range(20)) and [source.labels[p] for p in positions] == list(labels)
+        assert not set(examples(first)) & set(examples(source.epoch(seed, epoch, 6)))
+    _, labels, positions = zip(*first.unbatch().as_numpy_iterator())
+    assert len(set(positions)) == 18 and [source.labels[p] for p in positions] == list(labels)
 
 
 @pytest.mark.slow
@@ -102,30 +102,12 @@ def test_a_fraction_of_training_becomes_validation(with_splits):
 @pytest.mark.parametrize("name", ["validation", "val"])
 def test_a_validation_folder_precedes_the_fraction(name, with_splits):
     assert not data.has_validation(f"folder:{with_splits}")
-    with pytest.raises(ValueError, match="has no validation split. Expected validation_fraction > 0"):
+    with pytest.raises(ValueError, match="validation_fraction > 0"):
         open_folder(with_splits, "validation")
     write(with_splits / name, {"cat": 1, "dog": 1}, 70)
     assert data.has_validation(f"folder:{with_splits}")
     assert len(open_folder(with_splits, "validation", validation_fraction=0.5)) == 2
     assert len(open_folder(with_splits, "train", validation_fraction=0.5)) == 20
-
-
-@pytest.mark.parametrize("options, held", [({}, 6), ({"validation_fraction": 0.2}, 12)])
-def test_a_folder_without_splits_is_split_in_three(without_splits, options, held):
-    parts = {split: open_folder(without_splits, split, **options) for split in ("train", "validation", "test")}
-    paths = sum((part.paths for part in parts.values()), ())
-    assert len(paths) == len(set(paths)) == 60
-    assert [len(part) for part in parts.values()] == [60 - 2 * held, held, held]
-    np.testing.assert_array_equal(np.bincount(parts["test"].labels), [held * 2 / 3, held / 3])
-
-
-def test_subsets_and_too_many_examples(without_splits):
-    assert data.has_validation(f"folder:{without_splits}")
-    with pytest.raises(ValueError, match="validation_fraction"):  # nothing would be left to train on
-        open_folder(without_splits, "train", validation_fraction=0.5)
-    assert sorted(open_folder(without_splits, "train", examples=12).labels) == [0] * 8 + [1] * 4
-    with pytest.raises(ValueError, match="at most 48, .* Received: 49"):
-        open_folder(without_splits, "train", examples=49)
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -136,23 +118,17 @@ def test_an_empty_class_folder_stays_a_class(with_splits, split):
     source = open_folder(with_splits, split)
     assert source.class_names == ("cat", "dog") and set(source.labels) == {1}
     (with_splits / split / "cat" / "new.webp").write_bytes(b"")  # images that would be lost
-    message = rf"every class folder of {with_splits}/{split}. Received: none in cat \(1\). Try: convert the files of 'cat'"
-    with pytest.raises(FileNotFoundError, match=message):
+    with pytest.raises(FileNotFoundError, match=rf"{with_splits}/{split}. Received: none in cat \(1\). Try: convert"):
         open_folder(with_splits, split)
 
 
-def test_a_class_folder_as_the_root_is_rejected_with_advice(without_splits):
-    with pytest.raises(FileNotFoundError, match=rf"Received: no subfolders. Try: data=folder:{without_splits}, if cat is a class"):
-        open_folder(without_splits / "cat", "train")
-    with pytest.raises(FileNotFoundError, match="Received: no subfolders. Add images"):
-        (without_splits / "nothing").mkdir()
-        open_folder(without_splits / "nothing", "train")
-
-
-def test_a_folder_around_the_class_folders_is_rejected_with_advice(with_splits):
-    write(with_splits / "around" / "inner", {"dog": 2, "cat": 2})
-    with pytest.raises(FileNotFoundError, match=f"Try: data=folder:{with_splits}/around/inner, if its subfolders are the classes"):
-        open_folder(with_splits / "around", "train")
+def test_folders_above_and_below_the_root_of_the_class_folders_are_rejected_with_advice(tmp_path):
+    write(tmp_path / "around" / "inner", {"dog": 2, "cat": 2})
+    (tmp_path / "nothing").mkdir()
+    classes = f"Try: data=folder:{tmp_path}/around/inner, "
+    for folder, advice in (("around", classes), ("around/inner/cat", f"{classes}if cat is a class"), ("nothing", "Add images")):
+        with pytest.raises(FileNotFoundError, match=advice):
+            open_folder(tmp_path / folder, "train")
 
 
 def truncated_jpeg():
@@ -174,7 +150,7 @@ def test_a_file_that_cannot_be_decoded_is_named(with_splits, name, content):
 def test_files_before_the_first_broken_one_are_read(with_splits):
     source = open_folder(with_splits, "train")
     expected = [image.numpy().tobytes() for image, _ in source.ordered(1)]
-    for missing in ([0], [19], [3, 12]):
+    for missing in ([19], [3, 12]):
         paths, images = list(source.paths), []
         for position in missing:
             paths[position] = str(with_splits / f"gone_{position}.png")
@@ -187,12 +163,11 @@ def test_files_before_the_first_broken_one_are_read(with_splits):
 @pytest.mark.parametrize("views", [("simclr", "simclr"), ("simclr", "clean")])
 def test_views_crop_their_windows_from_the_full_image(views, tmp_path):
     rows, columns = np.mgrid[:120, :200]
-    (tmp_path / "train" / "a").mkdir(parents=True)
     for number in range(12):
         pixels = np.stack([columns, rows, 0 * rows + number], axis=2).astype(np.uint8)
-        Image.fromarray(pixels).save(tmp_path / "train" / "a" / f"{number}.png")
+        save(pixels, tmp_path / "train" / "a" / f"{number}.png")
     if views[1] == "clean":  # many sizes, of which training crops random windows
-        Image.fromarray(pixels[1:]).save(tmp_path / "train" / "a" / "0.png")
+        save(pixels[1:], tmp_path / "train" / "a" / "0.png")
     uncolored = functools.partial(VIEWS["simclr"], strength=0.0, blur=False, min_crop_area=0.5)
     batches = data.training_batches(
         open_folder(tmp_path, "train"), 12, seed=1, views=[uncolored if name == "simclr" else VIEWS[name] for name in views]
@@ -233,11 +208,9 @@ def test_images_of_other_formats_are_named_and_small_ones_noted(without_splits, 
 
 
 def test_the_fingerprint_changes_with_the_contents_of_files_of_one_size(tmp_path):
-    folder = tmp_path / "photos" / "cat"
-    folder.mkdir(parents=True)
     fingerprints = set()
     for level in (0, 1):
-        Image.new("RGB", (8, 8), (level, 0, 0)).save(folder / "a.bmp")
+        save(np.full((8, 8, 3), level, np.uint8), tmp_path / "photos" / "cat" / "a.bmp")
         fingerprints.add(open_folder(tmp_path / "photos", "all").fingerprint())
     assert len(fingerprints) == 2
 
@@ -312,12 +285,10 @@ def test_bmp_files_of_every_depth_are_read(bits, top_down):
 
 def test_files_are_read_in_gray_for_a_model_of_gray_images(tmp_path, capsys):
     NOTED.clear()
-    random = np.random.RandomState(0)
-    colors = random.randint(0, 256, (40, 8, 8, 3)).astype(np.uint8)
+    colors = np.random.RandomState(0).randint(0, 256, (40, 8, 8, 3)).astype(np.uint8)
     for folder in ("photos", "night"):
         for i, image in enumerate(colors):
-            os.makedirs(tmp_path / folder / "ab"[i % 2], exist_ok=True)
-            Image.fromarray(image).save(tmp_path / folder / "ab"[i % 2] / f"{i:02d}.png")
+            save(image, tmp_path / folder / "ab"[i % 2] / f"{i:02d}.png")
     gray = np.stack([np.asarray(Image.fromarray(image).convert("L")) for image in colors])[..., None]
     gray, labels = np.concatenate([gray[::2], gray[1::2]]), np.repeat([0, 1], 20)
     model = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(2)])
@@ -333,6 +304,5 @@ def test_classes_without_images_are_noted(with_splits, capsys):
     NOTED.clear()
     for file in (with_splits / "test" / "cat").iterdir():
         file.unlink()
-    source = sources.open_split(DataConfig(data=f"folder:{with_splits}"), "test", 0, seed=0, model_size=(SIDE, SIDE))
-    assert source.class_names == ("cat", "dog") and {*source.labels} == {1}
+    sources.open_split(DataConfig(data=f"folder:{with_splits}"), "test", 0, seed=0, model_size=(SIDE, SIDE))
     assert "1 of the 2 classes of folder:" in (printed := capsys.readouterr().out) and "(test), such as 'cat'" in printed

@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from PIL import Image
 
+from tests.data.image_files import save
 from tf_robust import data
 from tf_robust.data.source import collect
 from tf_robust.data.subsets import JoinedSource
@@ -52,8 +52,7 @@ def test_an_epoch_has_every_image_once_in_an_order_of_its_own(joined):
 
 def test_files_and_arrays_are_joined_and_train(joined, tmp_path):
     for number in range(4):
-        (tmp_path / "cat").mkdir(exist_ok=True)
-        Image.fromarray(np.full((4, 4, 3), 200 + number, np.uint8)).save(tmp_path / "cat" / f"{number}.png")
+        save(np.full((4, 4, 3), 200 + number, np.uint8), tmp_path / "cat" / f"{number}.png")
     files = data.open_source(f"folder:{tmp_path}", "all")
     both = JoinedSource.of(files, numbered(6, 0, "day", ["cat"]), (0,))
     batch = next(iter(data.training_batches(both, 10, seed=0)))
@@ -62,9 +61,8 @@ def test_files_and_arrays_are_joined_and_train(joined, tmp_path):
 
 def test_windows_are_cropped_from_files_of_many_sizes(tmp_path):
     for folder, sides in (("day", (8, 10, 12)), ("night", (9, 11, 16))):
-        (tmp_path / folder / "cat").mkdir(parents=True)
         for side in sides:
-            Image.fromarray(np.full((side, side, 3), 10 * side, np.uint8)).save(tmp_path / folder / "cat" / f"{side}.png")
+            save(np.full((side, side, 3), 10 * side, np.uint8), tmp_path / folder / "cat" / f"{side}.png")
     sources = [data.open_source(f"folder:{tmp_path / folder}", "all", default_size=(4, 4)) for folder in ("day", "night")]
     both = JoinedSource.of(*sources, (0,))
     assert both.cuts_windows and both.image_shape == (4, 4, 3)

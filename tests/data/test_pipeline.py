@@ -1,11 +1,9 @@
-import functools
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_robust.data import Batch, evaluation_batches, first_batch, steps_per_epoch, training_batches
-from tf_robust.data.augment import augmix, clean, crop_flip, patch_gaussian
+from tf_robust.data import Batch, evaluation_batches, first_batch, training_batches
+from tf_robust.data.augment import clean, crop_flip, patch_gaussian
 from tf_robust.data.source import ArraySource
 
 SIZE, BATCH = 14, 4  # three full batches per epoch
@@ -44,12 +42,6 @@ def test_a_batch_holds_views_labels_and_the_global_step(source):
         np.testing.assert_array_equal(batch.step, [step] * BATCH)
 
 
-def test_an_epoch_has_full_batches_of_distinct_examples(source):
-    batches = epoch_of(source)
-    assert len(batches) == steps_per_epoch(source, BATCH) == 3
-    assert len(np.unique([batch.labels for batch in batches])) == 12
-
-
 def test_epochs_are_concatenated_and_skipping_resumes_within_an_epoch(source):
     epochs = [epoch_of(source, seed=5, epoch=epoch, augmentations=AUGMENTATIONS) for epoch in range(3)]
     batches = list(training_batches(source, BATCH, seed=5, step=1, augmentations=AUGMENTATIONS).take(6))
@@ -60,8 +52,7 @@ def test_epochs_are_concatenated_and_skipping_resumes_within_an_epoch(source):
 
 @pytest.mark.parametrize("step", [0, 4])
 def test_the_first_batch_alone_is_that_of_the_pipeline(source, step):
-    views = [clean, functools.partial(augmix, width=1, depth=1), patch_gaussian] if step else [clean, patch_gaussian]
-    pipeline = {"seed": 5, "step": step, "augmentations": [crop_flip], "views": views}
+    pipeline = {"seed": 5, "step": step, "augmentations": [crop_flip], "views": [clean, patch_gaussian]}
     for found, expected in zip(
         tf.nest.flatten(first_batch(source, 6, **pipeline)), tf.nest.flatten(next(iter(training_batches(source, 6, **pipeline))))
     ):
@@ -81,12 +72,7 @@ def test_order_differs_by_seed_and_epoch(source, other):
 
 
 def test_augmentations_apply_in_the_given_order(source):
-    def halve(images, _):
-        return images / 2
-
-    def square(images, _):
-        return images**2
-
+    halve, square = (lambda images, _: images / 2), (lambda images, _: images**2)
     halved_first, squared_first = (epoch_of(source, augmentations=order)[0].views[0] for order in ((halve, square), (square, halve)))
     pixels = epoch_of(source)[0].views[0]
     np.testing.assert_allclose(halved_first, (pixels / 2) ** 2, rtol=1e-6)
@@ -119,13 +105,7 @@ def test_evaluation_batches_hold_every_example_in_order(source):
     np.testing.assert_array_equal(labels, source.labels[:10])
 
 
-@pytest.mark.parametrize(
-    "batch_size, message",
-    [
-        (0, f"Expected batch_size in 1..{SIZE}, the size of synthetic .train.. Received: 0"),
-        (SIZE + 1, f"Expected batch_size in 1..{SIZE}, .* Received: {SIZE + 1}"),
-    ],
-)
-def test_invalid_batch_sizes_are_rejected(source, batch_size, message):
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("batch_size", [0, SIZE + 1])
+def test_invalid_batch_sizes_are_rejected(source, batch_size):
+    with pytest.raises(ValueError, match=f"batch_size in 1..{SIZE}"):
         training_batches(source, batch_size, seed=0)

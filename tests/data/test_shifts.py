@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
-from PIL import Image
 
+from tests.data.image_files import save
 from tf_robust import data, evaluation
 from tf_robust.configs import DataConfig
 from tf_robust.data import sources
@@ -38,10 +38,9 @@ def test_shifts_are_named_after_their_data(text, expected):
 
 
 def test_two_shifts_of_one_name_are_refused():
-    with pytest.raises(ValueError, match="Received: 'csv:b/night.csv' and folder:a/night, both 'night'. Try: rename"):
-        EvaluationData(DataConfig(), evaluation.EvalConfig(shifts=("folder:a/night", "csv:b/night.csv")))
-    with pytest.raises(ValueError, match="Expected shifts with different names. Received: ''"):
-        EvaluationData(DataConfig(), evaluation.EvalConfig(shifts=("",)))
+    for shifts, received in ((("folder:a/night", "csv:b/night.csv"), "'csv:b/night.csv' and folder:a/night"), (("",), "''")):
+        with pytest.raises(ValueError, match=f"different names. Received: {received}"):
+            EvaluationData(DataConfig(), evaluation.EvalConfig(shifts=shifts))
 
 
 def test_classes_correspond_by_name(source):
@@ -49,8 +48,7 @@ def test_classes_correspond_by_name(source):
     for names, columns in ((["cat", "dog", "owl"], (0, 1, 2)), (["owl", "cat", "dog"], (2, 0, 1)), (["dog", "owl"], (1, 2))):
         shift = sources.matched(named(source(), names), original, name="s")
         assert shift.columns == columns and shift.class_mask is None  # all classes of the original compete
-    expected = r"Expected in shifted classes of original: cat, dog, owl \(3\). Received unknown: 'dogs', 'cow' \(2\). Did you mean 'dog'"
-    with pytest.raises(ValueError, match=expected):
+    with pytest.raises(ValueError, match=r"cat, dog, owl \(3\). Received unknown: 'dogs', 'cow' \(2\). Did you mean 'dog'"):
         sources.matched(named(source(), ["dogs", "cow", "cat"]), original, name="s")
 
 
@@ -66,7 +64,7 @@ def test_classes_correspond_by_number_where_one_has_no_names(source):
     numbers, names = named(source(), ["0", "1", "2"]), named(source(), ["owl", "cat", "dog"])
     for one, other in ((numbers, names), (names, numbers)):
         assert sources.matched(one, other, name="s").columns == (0, 1, 2)
-    with pytest.raises(ValueError, match=r"Received unknown: '0', '1' \(2\). Try: class folders of the same names"):
+    with pytest.raises(ValueError, match=r"Received unknown: '0', '1' \(2\)"):
         sources.matched(named(source(), ["0", "1"]), names, name="s")
 
 
@@ -95,7 +93,7 @@ def test_images_are_resized_and_chosen_as_those_of_other_data(source):
     shift = sources.matched(source(48, shape=(16, 16, 1)), original, name="s", subset=9)
     assert shift.source.image_shape == (8, 8, 1) and len(shift.source) == 9 and str(shift.source.fit) == shift.card()["image_fit"]
     assert len(sources.matched(source(48), source(48), name="s", subset=100).source) == 48  # a smaller set is complete
-    with pytest.raises(ValueError, match="Expected images with 1 channels, as tiny has them. Received: tiny with 3"):
+    with pytest.raises(ValueError, match="1 channels.* Received: tiny with 3"):
         sources.matched(source(shape=(16, 16, 3)), original, name="s")
 
 
@@ -170,8 +168,7 @@ def test_shifts_of_cifar10(mock_data):
 def test_a_folder_of_new_conditions_is_a_shift(tmp_path):
     for root, names in (("day", ("cat", "dog")), ("night", ("dog",))):
         for name in names:
-            (tmp_path / root / name).mkdir(parents=True)
-            Image.fromarray(np.full((8, 8, 3), 40, np.uint8)).save(tmp_path / root / name / "0.png")
+            save(np.full((8, 8, 3), 40, np.uint8), tmp_path / root / name / "0.png")
     eval_config = evaluation.EvalConfig(evaluations=("clean",), evaluation_split="all", shifts=(f"folder:{tmp_path}/night",))
     described = EvaluationData(DataConfig(data=f"folder:{tmp_path}/day"), eval_config)
     source = described.evaluation_source()

@@ -1,14 +1,8 @@
-import inspect
-
 import numpy as np
 import pytest
 
 from tf_robust import data
 from tf_robust.data.subsets import stratified_order
-
-EMBEDDED = {"digits": 10, "synthetic_digits": 15}
-SPLITS = ("train", "validation", "test")
-each_split = pytest.mark.parametrize("name, split", [(name, split) for name in EMBEDDED for split in SPLITS])
 
 
 def arrays(dataset):
@@ -27,29 +21,22 @@ def epoch_order(source, *arguments):
     return arrays(source.epoch(*arguments))[0].ravel().tolist()
 
 
-@each_split
-def test_embedded_sources(name, split):
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+@pytest.mark.parametrize("name, classes", [("digits", 10), ("synthetic_digits", 15)])
+def test_embedded_sources(name, classes, split):
     source = data.open_source(name, split)
     images, labels = arrays(source.ordered(500))
     assert images.shape == (len(source), 28, 28, 1) and images.dtype == np.uint8 and labels.dtype == np.int64
-    assert source.num_classes == EMBEDDED[name] and set(labels) == set(range(EMBEDDED[name]))
-    again = arrays(data.open_source(name, split).ordered(300))
-    np.testing.assert_array_equal(images, again[0])
-    np.testing.assert_array_equal(labels, again[1])
+    assert source.num_classes == classes and set(labels) == set(range(classes))
     assert (images.max(axis=(1, 2, 3)) > 128).all()  # none is empty
 
 
-@each_split
-def test_load_gives_single_examples_in_the_fixed_order(name, split):
-    loaded, source = data.load(name, split), data.open_source(name, split)
+def test_load_gives_single_examples_in_the_fixed_order():
+    loaded, source = data.load("digits", "test"), data.open_source("digits", "test")
     assert [(s.shape.as_list(), s.dtype.name) for s in loaded.element_spec] == [([28, 28, 1], "uint8"), ([], "int64")]
     for i, (image, label) in enumerate(loaded.take(5)):
         np.testing.assert_array_equal(image, source.images[i])
         assert label == source.labels[i]
-
-
-def test_load_has_the_documented_signature():
-    assert list(inspect.signature(data.load).parameters)[:3] == ["name", "split", "data_dir"]
 
 
 def test_an_epoch_is_a_permutation_by_seed_and_epoch():
@@ -65,11 +52,6 @@ def test_an_epoch_has_full_batches_and_matching_labels():
     np.testing.assert_array_equal(positions, images.ravel())
     assert len(np.unique(images)) == 12
     np.testing.assert_array_equal(labels, images.ravel() % 5)
-
-
-def test_skipping_batches_drops_the_first():
-    full = epoch_order(numbered(12), 0, 0, 4)
-    assert [epoch_order(numbered(12), 0, 0, 4, skip) for skip in (1, 2)] == [full[4:], full[8:]]
 
 
 def test_every_prefix_of_the_stratified_order_has_the_class_frequencies():
@@ -93,10 +75,9 @@ def test_subsets_are_nested_stratified_and_in_the_fixed_order():
 
 def test_labelled_fractions_are_stratified_nested_and_depend_on_the_seed():
     source = data.open_source("digits", "train")
-    position = {image.tobytes(): i for i, image in enumerate(source.images)}
 
     def positions(fraction, seed):
-        return {position[image.tobytes()] for image in data.labelled_fraction(source, fraction, seed).images}
+        return {*data.labelled_fraction(source, fraction, seed).positions}
 
     tenth, hundredth = positions(0.1, 0), positions(0.02, 0)
     assert len(tenth) == round(0.1 * len(source)) and hundredth < tenth
@@ -104,32 +85,25 @@ def test_labelled_fractions_are_stratified_nested_and_depend_on_the_seed():
     np.testing.assert_allclose(fractions, 0.1, atol=0.02)
     assert positions(0.1, 0) == tenth and len(positions(0.1, 1) & tenth) < 0.3 * len(tenth)
     assert data.labelled_fraction(source, 1.0, 3) is source
-    with pytest.raises(ValueError, match="leaves examples of every class. Received: 0.005, 6 examples, none of"):
-        data.labelled_fraction(source, 0.005, 0)
-    for fraction in (0.0, 1.1):
-        with pytest.raises(ValueError, match="label_fraction in"):
+    for fraction in (0.0, 0.005, 1.1):  # 0.005 leaves some classes without examples
+        with pytest.raises(ValueError, match=f"label_fraction .* Received: {fraction}"):
             data.labelled_fraction(source, fraction, 0)
 
 
-@pytest.mark.parametrize(
-    "name, near",
-    [("synthetic_digit", "synthetic_digits"), ("Digits", "digits"), ("synthetic-digits", "synthetic_digits"), ("cifar1", "cifar10")],
-)
+@pytest.mark.parametrize("name, near", [("Digits", "digits"), ("cifar1", "cifar10")])
 def test_an_unknown_name_is_rejected_with_suggestions(name, near, tmp_path):
-    with pytest.raises(ValueError, match=f"Unknown data set: '{name}'. Did you mean .*'{near}'.* Known: digits"):
+    with pytest.raises(ValueError, match=f"'{name}'. Did you mean .*'{near}'.* Known: digits"):
         data.open_source(name, "train", str(tmp_path))
 
 
-def test_an_unknown_split_is_rejected_with_a_suggestion():
-    with pytest.raises(ValueError, match="Unknown split: 'valid'. Did you mean 'validation'"):
+def test_an_unknown_split_is_rejected():
+    with pytest.raises(ValueError, match="'valid'"):
         data.load("digits", "valid")
 
 
 def test_missing_data_are_rejected_with_advice(tmp_path):
-    with pytest.raises(FileNotFoundError) as error:
+    with pytest.raises(FileNotFoundError, match=f"'mnist'.*{tmp_path}.*tfds build mnist --data_dir={tmp_path}"):
         data.open_source("mnist", "train", str(tmp_path))
-    for part in ("'mnist'", f"Looked in {tmp_path}", "Try: download", f"tfds build mnist --data_dir={tmp_path}"):
-        assert part in str(error.value)
 
 
 def test_array_sources_are_in_memory_and_have_random_access():
@@ -150,15 +124,8 @@ def test_labels_out_of_range_are_rejected(bad):
         data.ArraySource.of("synthetic", "test", np.zeros([5, 1, 1, 1], np.uint8), labels, "abc")
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"examples": 10_000}, r"at most \d+, the size of digits \(train\). Received: 10000"),
-        ({"examples": -5}, "examples.* Received: -5"),
-        ({"validation_fraction": 1.0}, r"validation_fraction in \[0, 1\). Received: 1.0"),
-        ({"validation_fraction": -0.1}, r"validation_fraction in \[0, 1\). Received: -0.1"),
-    ],
-)
-def test_invalid_arguments_are_rejected(options, message):
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("options", [{"examples": 10_000}, {"examples": -5}, {"validation_fraction": 1.0}, {"validation_fraction": -0.1}])
+def test_invalid_arguments_are_rejected(options):
+    ((name, value),) = options.items()
+    with pytest.raises(ValueError, match=f"{name}.* Received: {value}"):
         data.open_source("digits", "train", **options)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from tests.data.image_files import SIDE, examples, write
+from tests.data.image_files import SIDE, examples, save, write
 from tests.small_runs import run_of
 from tf_robust import data
 from tf_robust.data.folders import with_stylized
@@ -50,15 +50,9 @@ def test_every_image_of_a_folder_has_a_stylized_one(folders, suffix, below_train
 
 def test_an_epoch_shuffles_both_kinds_together(folders):
     both = with_stylized(open_folder(folders[0]), str(folders[1]))
-    assert data.steps_per_epoch(both, 8) == 5
-
-    def epoch(number, skip=0, seed=1):
-        return examples(both.epoch(seed, number, 8, skip))
-
-    first = epoch(0)
-    assert len(set(first)) == 40 and np.bincount([label for _, label in first]).tolist() == [24, 16]
-    assert epoch(0, skip=2) == first[16:] and epoch(0, seed=2) != first
-    assert set(epoch(1)) != set(first)  # crops are drawn anew
+    images, labels, positions = zip(*both.epoch(1, 0, 8).unbatch().as_numpy_iterator())
+    assert len({image.tobytes() for image in images}) == len(set(positions)) == 40 and np.bincount(labels).tolist() == [24, 16]
+    assert 0 < sum(position >= 20 for position in positions[:20]) < 20
 
 
 def test_a_subset_adds_its_own_stylized_images_only(folders):
@@ -90,11 +84,9 @@ def arrays(source, tmp_path):
     """Returns data in memory, 16x16x1 with classes 0 to 2, and a folder of 2, 3 and 4 stylized images, some of another size."""
     random, directory = np.random.RandomState(0), tmp_path / "arrays"
     for label in range(3):
-        (directory / str(label)).mkdir(parents=True)
         for number in range(2 + label):
-            size = (16, 16) if number else (48, 48)
-            pixels = np.full(size, 50 * label, np.uint8) + random.randint(40, size=size, dtype=np.uint8)
-            Image.fromarray(pixels).save(directory / str(label) / f"any{number}.png")
+            pixels = 50 * label + random.randint(40, size=(16, 16) if number else (48, 48), dtype=np.uint8)
+            save(pixels, directory / str(label) / f"any{number}.png")
     return source(30), directory
 
 
@@ -108,8 +100,7 @@ def test_arrays_have_labels_from_folders_and_sizes_from_the_data(arrays):
         np.testing.assert_array_equal(both.images[row, ..., 0], np.asarray(Image.open(directory / str(label) / f"any{number}.png")))
     shrunk = Image.open(directory / "1/any0.png").resize((16, 16), Image.Resampling.BILINEAR)
     assert np.abs(both.images[32, ..., 0].astype(int) - np.asarray(shrunk).astype(int)).max() <= 1
-    first = examples(both.epoch(0, 0, 13))
-    assert len(first) == 39 and sorted(first) == sorted(examples(both.ordered(39))) and first == examples(both.epoch(0, 0, 13))
+    assert sorted(examples(both.epoch(0, 0, 13))) == sorted(examples(both.ordered(39)))
     assert both.fingerprint() != natural.fingerprint() and len(both.subset(np.arange(4))) == 4
 
 
@@ -124,19 +115,18 @@ def test_missing_folders_and_images_are_named(folders, arrays):
     root, directory = folders
     natural = open_folder(root)
     (directory / "train/cat/008.png").unlink()
-    with pytest.raises(FileNotFoundError, match="each of the 20 images of folder:.* Missing: 1, the first .*cat/008.png"):
+    with pytest.raises(FileNotFoundError, match="Missing: 1, the first .*cat/008.png"):
         with_stylized(natural, str(directory))
     shutil.rmtree(directory / "train/dog")
-    with pytest.raises(FileNotFoundError, match=r"stylized images of each class in .* Missing: dog \(1\)"):
+    with pytest.raises(FileNotFoundError, match=r"Missing: dog \(1\)"):
         with_stylized(natural, str(directory))
-    with pytest.raises(FileNotFoundError, match="Expected stylized images in .*nowhere, one subfolder per class. Not found"):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
         with_stylized(natural, str(directory / "nowhere"))
     natural, directory = arrays
-    for path in (directory / "1").glob("*"):
-        path.unlink()
+    shutil.rmtree(directory / "1")
     with pytest.raises(FileNotFoundError, match=r"Missing: 1 \(1\)"):
         with_stylized(natural, str(directory))
-    shutil.rmtree(directory / "1")
+    (directory / "1").mkdir()
     with pytest.raises(FileNotFoundError, match=r"Missing: 1 \(1\)"):
         with_stylized(natural, str(directory))
 
@@ -145,20 +135,20 @@ def test_unknown_folders_and_files_are_named(folders, arrays):
     for natural, directory in ((open_folder(folders[0]), folders[1] / "train"), arrays):
         (directory / ".hidden").mkdir()
         (directory / "bird").mkdir()
-        with pytest.raises(ValueError, match=r"only folders of the training set's classes in .* Received also: bird \(1\)"):
+        with pytest.raises(ValueError, match=r"Received also: bird \(1\)"):
             with_stylized(natural, str(directory))
         (directory / "bird").rmdir()
         with_stylized(natural, str(directory))
     natural, directory = arrays
     for content in (b"no image", b""):
         (directory / "2/any1.png").write_bytes(content)
-        with pytest.raises(ValueError, match="Expected an image that can be decoded. Received: .*2/any1.png"):
+        with pytest.raises(ValueError, match="2/any1.png"):
             with_stylized(natural, str(directory))
 
 
 def test_streams_are_rejected(arrays):
     stream = Source("imagenet2012", "train", ("0", "1", "2"), (16, 16, 1), 30)
-    with pytest.raises(ValueError, match="Expected data in memory .* Received: imagenet2012, which is read as a stream"):
+    with pytest.raises(ValueError, match="imagenet2012, which is read as a stream"):
         with_stylized(stream, str(arrays[1]))
 
 
@@ -171,8 +161,7 @@ def test_a_run_trains_on_both_kinds_and_evaluates_on_natural_images(tmp_path, mo
 
     monkeypatch.setattr(loop, "fit", fit)
     for label in range(10):
-        (tmp_path / "stylized" / str(label)).mkdir(parents=True)
-        Image.new("L", (8, 8), 20 * label).save(tmp_path / "stylized" / str(label) / "a.png")
+        save(np.full((8, 8), 20 * label, np.uint8), tmp_path / "stylized" / str(label) / "a.png")
     run = run_of("cross_entropy", stylized_dir=str(tmp_path / "stylized"))
     with pytest.raises(StopIteration):
         run.train(str(tmp_path / "run"))
