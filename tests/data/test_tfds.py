@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.data.tfds_files import FIRST, write
+from tests.data.tfds_files import FIRST, write, write_files
 from tf_robust import data
 from tf_robust.data import tfds_sets
 from tf_robust.data.augment import crop_flip, patch_gaussian
@@ -40,10 +40,6 @@ def examples(dataset):
     return list(zip(images[:, 0, 0, 0].tolist(), labels.tolist()))
 
 
-def pixels(dataset):
-    return [image.tobytes() for image, *_ in dataset.unbatch().as_numpy_iterator()]
-
-
 def expected(split, size):
     return [(FIRST[split] + i, i % 2) for i in range(size)]
 
@@ -60,7 +56,9 @@ def test_a_stream_holds_the_same_examples_in_the_same_order(root, stream):
         in_memory = np.stack([image for image, _ in data.load("two_splits", split, root).as_numpy_iterator()])
         source = stream("two_splits", split)
         assert not source.random_access and not source.in_memory and source.class_names == ("even", "odd")
-        assert [value for value, _ in examples(source.ordered(5))] == in_memory[:, 0, 0, 0].tolist()
+        values, labels = zip(*examples(source.ordered(5)))
+        assert [*values] == in_memory[:, 0, 0, 0].tolist()
+        assert source.labels is None and sorted(source.read_labels()) == sorted(labels)
     ramps = np.stack([image for image, _ in data.load("ramps", "train", root).as_numpy_iterator()])
     np.testing.assert_array_equal(np.concatenate([images for images, _ in stream("ramps", "train").ordered(5)]), ramps)
 
@@ -70,37 +68,27 @@ def test_a_streams_epoch_is_a_permutation_by_seed_and_epoch_alone(stream):
     tf.random.set_seed(1)
     epoch = source.epoch(0, 0, 4)
     first = examples(epoch)
-    assert sorted(first) == expected("train", 24) and examples(epoch) == first
+    assert sorted(first) == expected("train", 24) and examples(epoch) == first and examples(source.epoch(0, 0, 4, 2)) == first[8:]
     tf.random.set_seed(2)
     assert examples(stream("two_splits", "train").epoch(0, 0, 4)) == first
     assert examples(source.epoch(1, 0, 4)) != first and examples(source.epoch(0, 1, 4)) != first
 
 
-def test_skipping_batches_of_a_stream_drops_the_first(stream):
-    source = stream("ramps", "train")
-    assert pixels(source.epoch(0, 0, 4, 2)) == pixels(source.epoch(0, 0, 4))[8:]
-
-
 @pytest.fixture
 def three_files(stream, tmp_path, monkeypatch):
     """A stream of 24 images of many sizes in three files, shuffled seven at a time."""
-    records = list(tf.data.TFRecordDataset(stream("ramps", "train").files))
-    files = [str(tmp_path / f"{part}.tfrecord") for part in range(3)]
-    for path, part in zip(files, (records[:5], records[5:15], records[15:])):
-        with tf.io.TFRecordWriter(path) as writer:
-            for record in part:
-                writer.write(record.numpy())
+    ramps = stream("ramps", "train")
+    examples = ({"image": image, "label": label} for image, label in ramps.ordered(24).unbatch().as_numpy_iterator())
+    write_files(str(tmp_path / "three" / "1.0.0"), "three", "train", ramps.builder.info.features, examples, [5, 10, 9])
     monkeypatch.setattr(tfds_sets, "WINDOW", 7)
-    monkeypatch.setattr(tfds_sets.RecordFiles, "files", files)
-    monkeypatch.setattr(tfds_sets.RecordFiles, "file_lengths", [5, 10, 9])
-    return dataclasses.replace(stream("ramps", "train"), fit=Fit(8, 8, varying=True))
+    return dataclasses.replace(data.open_source("three", "train", str(tmp_path)), fit=Fit(8, 8, varying=True))
 
 
 def test_a_truncated_file_is_named(three_files):
     cut = three_files.files[1]
     os.truncate(cut, os.path.getsize(cut) - 3)
     for batches in (three_files.ordered(4), three_files.epoch(0, 0, 4)):
-        with pytest.raises(OSError, match=f"Expected a complete file of records. Received: {re.escape(cut)}"), three_files.reading():
+        with pytest.raises(OSError, match=re.escape(cut)), three_files.reading():
             list(batches)
 
 
@@ -162,11 +150,11 @@ def test_a_validation_split_precedes_the_fraction(root):
 
 def test_a_stream_has_neither_validation_nor_subsets(stream, root):
     assert not data.has_validation("two_splits", root, 0.25)
-    with pytest.raises(ValueError, match="Expected validation_fraction=0. Received: 0.25"):
+    with pytest.raises(ValueError, match="validation_fraction=0. Received: 0.25"):
         stream("two_splits", "train", validation_fraction=0.25)
     with pytest.raises(ValueError, match="read as a stream. Received: 5"):
         stream("two_splits", "train", examples=5)
-    with pytest.raises(ValueError, match="Expected a data set that supports subsets. Received: two_splits, which is read as a stream"):
+    with pytest.raises(ValueError, match="two_splits, which is read as a stream"):
         stream("two_splits", "train").subset(np.arange(3))
 
 
@@ -180,16 +168,14 @@ def test_embeddings_of_a_stream_are_those_of_its_first_images(stream, monkeypatc
 def test_the_test_set_of_imagenet_is_its_validation_split(stream, root):
     assert sorted(examples(stream("imagenet2012_small", "test").ordered(50))) == expected("validation", 4)
     assert not data.has_validation("imagenet2012_small", root)
-    with pytest.raises(ValueError, match="no validation split of its own"):
+    with pytest.raises(ValueError, match="imagenet2012_small"):
         stream("imagenet2012_small", "validation")
 
 
 def test_subsets_and_what_is_not_there(root):
     assert len(data.open_source("two_splits", "train", root, examples=5)) == 5
-    with pytest.raises(ValueError, match="at most 24, the size of two_splits .*Received: 25"):
-        data.open_source("two_splits", "train", root, examples=25)
     assert not data.has_validation("two_splits", root)
-    with pytest.raises(ValueError, match="two_splits has no validation split. Expected validation_fraction > 0"):
+    with pytest.raises(ValueError, match="two_splits has no validation split"):
         data.open_source("two_splits", "validation", root)
-    with pytest.raises(ValueError, match="features 'image' and 'label' .*. unlabelled has: image, kind"):
+    with pytest.raises(ValueError, match="unlabelled has: image, kind"):
         data.open_source("unlabelled", "train", root)
