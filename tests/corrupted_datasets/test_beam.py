@@ -12,8 +12,10 @@ from tf_robust import corrupted_datasets
 pytest.importorskip("apache_beam")
 
 
-def pipeline(folder, layout="tfds", names=NAMES):
-    options = corrupted_datasets.WriterConfig(dataset_format=layout, corruptions=names, chunk_size=4, engine="beam")
+def pipeline(folder, layout="tfds", names=NAMES, beam_options=()):
+    options = corrupted_datasets.WriterConfig(
+        dataset_format=layout, corruptions=names, chunk_size=4, engine="beam", beam_options=beam_options
+    )
     return corrupted_datasets.write(functools.partial(clean), folder, options, corrupted_datasets.CorruptionConfig(seed=5))
 
 
@@ -66,13 +68,7 @@ def test_a_pipeline_resumes_a_set_of_the_local_engine(source, tmp_path, monkeypa
 @pytest.mark.slow
 def test_processes_of_the_local_runner_write_the_same_set(source, tmp_path):
     by_beam, local = str(tmp_path / "beam"), str(tmp_path / "local")
-    options = corrupted_datasets.WriterConfig(
-        dataset_format="tfds",
-        corruptions=NAMES[:1],
-        chunk_size=4,
-        engine="beam",
-        beam_options=("--direct_num_workers=2", "--direct_running_mode=multi_processing"),
-    )
-    assert corrupted_datasets.write(functools.partial(clean), by_beam, options, corrupted_datasets.CorruptionConfig(seed=5)) == []
+    processes = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
+    assert pipeline(by_beam, names=NAMES[:1], beam_options=processes) == []
     write(source, local, "tfds", NAMES[:1])
     assert content(by_beam) == content(local)

@@ -4,9 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from tests.corrupted_datasets import sets
+from tests.data.image_files import save
 from tf_robust import data
 from tf_robust.corrupted_datasets.reader import open_corrupted
 
@@ -16,10 +16,9 @@ COLUMNS = {"cat": 5, "dog": 0, "owl": 3}
 @pytest.fixture
 def photos(tmp_path):
     for name, count in {"cat": 5, "dog": 4, "owl": 3}.items():
-        (tmp_path / "photos" / name).mkdir(parents=True)
         for number in range(count):
             values = np.random.RandomState(number).randint(0, 256, (8, 8, 3)).astype(np.uint8)
-            Image.fromarray(values).save(tmp_path / "photos" / name / f"{number}.png")
+            save(values, tmp_path / "photos" / name / f"{number}.png")
     return data.open_source(f"folder:{tmp_path / 'photos'}", "all")
 
 
@@ -46,5 +45,5 @@ def test_a_copy_of_a_part_of_the_images_is_recognized(photos, tmp_path, monkeypa
     sets.write(part, str(tmp_path / "set"), names=("fog",))
     opened = open_corrupted(str(tmp_path / "set"), data.relabel(part, COLUMNS), "fog", 1)
     assert opened.labels.tolist() == [5, 0, 3]
-    with pytest.raises(ValueError, match=r"Expected at least 12 images, of folder:.* Received: 3"):
+    with pytest.raises(ValueError, match="at least 12 images.* Received: 3"):
         open_corrupted(str(tmp_path / "set"), data.relabel(photos.subset(np.array([0, 11])), COLUMNS), "fog", 1)

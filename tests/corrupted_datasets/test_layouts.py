@@ -37,5 +37,5 @@ def test_the_first_shard_is_1():
 
 @pytest.mark.parametrize("shard", ["0/16", "17/16", "1/0", "3", "", "a/b", "-1/4", "1/2/3", "1.0/2"])
 def test_other_shards_are_rejected(shard):
-    with pytest.raises(ValueError, match=r"Expected shard as PART/PARTS .*the first is 1.*Received: "):
+    with pytest.raises(ValueError, match="PART/PARTS"):
         part_of(shard)

@@ -130,14 +130,14 @@ def test_unfinished_units_of_another_command_are_kept(source, folder, reference)
 def test_a_folder_of_another_set_is_rejected(source, folder):
     write(source, folder, names=NAMES[:1])
     before = content(folder)
-    with pytest.raises(ValueError, match="of another configuration:\n  seed: 5 before, 6 now"):
-        write(source, folder, names=NAMES[:1], seed=6)
-    with pytest.raises(ValueError, match="block: 4 before, 5 now"):
-        write(source, folder, names=NAMES[:1], chunk_size=5)
-    with pytest.raises(ValueError, match="layout: npy before, tfds now"):
-        write(source, folder, "tfds", names=NAMES[:1])
-    with pytest.raises(ValueError, match="data: "):
-        write(source.subset(np.arange(10)), folder, names=NAMES[:1])
+    for other, options, message in (
+        (source, {"seed": 6}, "seed: 5 before, 6 now"),
+        (source, {"chunk_size": 5}, "block: 4 before, 5 now"),
+        (source, {"layout": "tfds"}, "layout: npy before, tfds now"),
+        (source.subset(np.arange(10)), {}, "data: "),
+    ):
+        with pytest.raises(ValueError, match=message):
+            write(other, folder, names=NAMES[:1], **options)
     assert content(folder) == before
 
 
@@ -145,7 +145,7 @@ def test_a_folder_of_other_files_is_rejected_and_not_changed(source, folder):
     os.makedirs(folder)
     with open(os.path.join(folder, "gaussian_noise.npy"), "w") as file:
         file.write("of someone else")
-    with pytest.raises(ValueError, match="an empty folder, or one begun by tf-robust corrupt.*holds gaussian_noise.npy and no card"):
+    with pytest.raises(ValueError, match="holds gaussian_noise.npy and no card"):
         write(source, folder)
     assert os.listdir(folder) == ["gaussian_noise.npy"]
     assert content(folder) == {"gaussian_noise.npy": b"of someone else"}

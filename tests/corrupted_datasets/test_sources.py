@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tests.corrupted_datasets import corrupted_images as corrupted_images
 from tests.corrupted_datasets.corrupted_images import SHAPE, SIZE, assert_is, clean, corrupted
@@ -14,23 +13,13 @@ from tf_robust.corrupted_datasets.reader import open_corrupted
 arrays = corrupted_images.arrays  # the fixture
 
 
-@pytest.mark.parametrize("severity", [1, 3, 5])
-def test_a_severity_of_an_array(arrays, severity):
+def test_severities_of_an_array_with_and_without_its_clean_images(arrays):
     source = clean()
-    result = open_corrupted(str(arrays), source, "glass_blur", severity)
-    assert_is(result, corrupted(source, severity), source.labels)
-    assert result.class_names == source.class_names
-
-
-def test_an_array_without_its_clean_images(arrays):
-    result = open_corrupted(str(arrays), None, "fog", 2)
-    assert_is(result, corrupted(clean(), 2), clean().labels)
-
-
-def test_evaluation_batches_of_an_array(arrays):
-    batches = list(data.evaluation_batches(open_corrupted(str(arrays), clean(), "fog", 1), 4))
-    assert [images.shape[0] for images, _ in batches] == [4, 4, 1] and batches[0][0].dtype == tf.float32
-    np.testing.assert_allclose(batches[2][0], np.full((1, *SHAPE), (20 + 8) / 255), rtol=1e-6)
+    for severity in (1, 3, 5):
+        result = open_corrupted(str(arrays), source, "glass_blur", severity)
+        assert_is(result, corrupted(source, severity), source.labels)
+        assert result.class_names == source.class_names
+    assert_is(open_corrupted(str(arrays), None, "fog", 2), corrupted(source, 2), source.labels)
 
 
 def test_reading_an_array_twice_gives_the_same(arrays):
@@ -44,15 +33,12 @@ def test_an_incomplete_array_is_detected_by_its_size(arrays):
     complete = path.read_bytes()
     for cut in (len(complete) - 1, len(complete) // 2, 200):
         path.write_bytes(complete[:cut])
-        with pytest.raises(ValueError, match=rf"Expected {len(complete):,} bytes in .*fog.npy .*Received: {cut:,}"):
+        with pytest.raises(ValueError, match=rf"{len(complete):,} bytes in .*fog.npy .*Received: {cut:,}"):
             open_corrupted(str(arrays), clean(), "fog", 1)
-    for content in (complete[:50], b"", b"\x00" * 500):
+    for content in (complete[:50], b"", b"\x00" * 500, complete + b"x"):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match="Expected a .npy file. Received: .*fog.npy"):
+        with pytest.raises(ValueError, match="Expected .*fog.npy"):
             open_corrupted(str(arrays), clean(), "fog", 1)
-    path.write_bytes(complete + b"x")
-    with pytest.raises(ValueError, match="bytes in .*fog.npy"):
-        open_corrupted(str(arrays), clean(), "fog", 1)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +48,7 @@ def test_an_array_with_a_damaged_header_is_named(arrays, old, new):
     for path in (arrays / "fog.npy", arrays / "labels.npy"):
         complete = path.read_bytes()
         path.write_bytes(complete.replace(b"<i8", b"|u1", 1).replace(old, new, 1))
-        with pytest.raises(ValueError, match=f"Expected a .npy file. Received: {path}, damaged .*create or download it again"):
+        with pytest.raises(ValueError, match=f"{path}, damaged"):
             open_corrupted(str(arrays), clean(), "fog", 1)
         path.write_bytes(complete)
 
@@ -97,27 +83,25 @@ def test_an_array_of_another_kind_is_rejected(arrays, array):
 
 def test_pickled_objects_are_never_loaded(arrays):
     np.save(arrays / "fog.npy", np.array([{"a": 1}] * 5), allow_pickle=True)
-    with pytest.raises(ValueError, match="Expected rows of numbers. Received: .*fog.npy"):
+    with pytest.raises(ValueError, match="rows of numbers.*fog.npy"):
         open_corrupted(str(arrays), clean(), "fog", 1)
 
 
 def test_labels_that_do_not_match_are_rejected(arrays):
     path, labels = arrays / "labels.npy", np.tile(clean().labels, 5)
-    for wrong in (labels[:-1], labels.astype(np.float32), labels[:SIZE]):
+    for wrong, message in (
+        (labels[:-1], "45 integer labels"),
+        (labels.astype(np.float32), "45 integer labels"),
+        (labels[:SIZE], "45 integer labels"),
+        (np.where(np.arange(45) == 3, -1, labels), "Received: -1 at index 3"),
+        (np.where(np.arange(45) == 3, 10, labels), "10 classes of clean"),
+        (labels * 0, "labels of clean"),
+    ):
         np.save(path, wrong)
-        with pytest.raises(ValueError, match="Expected 45 integer labels in .*labels.npy.* Received: "):
+        with pytest.raises(ValueError, match=message):
             open_corrupted(str(arrays), clean(), "fog", 1)
-    np.save(path, np.where(np.arange(45) == 3, -1, labels))
-    with pytest.raises(ValueError, match="Received: -1 at index 3"):
-        open_corrupted(str(arrays), clean(), "fog", 1)
-    np.save(path, np.where(np.arange(45) == 3, 10, labels))
-    with pytest.raises(ValueError, match="Expected at most the 10 classes of clean in .*Received: 11"):
-        open_corrupted(str(arrays), clean(), "fog", 1)
-    np.save(path, np.roll(labels, 1) * 0)
-    with pytest.raises(ValueError, match="Expected the labels of clean .test. in .* at index"):
-        open_corrupted(str(arrays), clean(), "fog", 1)
     path.unlink()
-    with pytest.raises(FileNotFoundError, match="Not found: .*labels.npy"):
+    with pytest.raises(FileNotFoundError, match="labels.npy"):
         open_corrupted(str(arrays), clean(), "fog", 1)
 
 
@@ -128,10 +112,10 @@ def test_labels_of_any_integer_type(arrays, kind):
 
 
 def test_other_images_are_rejected(arrays):
-    with pytest.raises(ValueError, match=r"Expected 8 images, of clean \(test\), in .*. Received: 9"):
+    with pytest.raises(ValueError, match="8 images.* Received: 9"):
         open_corrupted(str(arrays), clean(8), "fog", 1)
     small = data.ArraySource.of("small", "test", clean().images[:, :28], clean().labels, clean().class_names)
-    with pytest.raises(ValueError, match=r"Expected images \(28, 32, 3\) in .* as in small. Received: \(32, 32, 3\)"):
+    with pytest.raises(ValueError, match=r"\(28, 32, 3\) in .* as in small"):
         open_corrupted(str(arrays), small, "fog", 1)
 
 
@@ -139,11 +123,8 @@ def test_a_subset_has_the_same_images(arrays):
     subset = clean().subset(np.array([1, 4, 8]))
     assert_is(open_corrupted(str(arrays), subset, "fog", 2), corrupted(subset, 2), subset.labels)
     larger = clean(20).subset(np.array([1, 15]))
-    with pytest.raises(ValueError, match="Expected at least 16 images"):
+    with pytest.raises(ValueError, match="at least 16 images"):
         open_corrupted(str(arrays), larger, "fog", 2)
-
-
-def test_a_subset_of_a_subset_of_files(arrays):
     result = open_corrupted(str(arrays), clean(), "fog", 2).subset(np.array([2, 5, 7])).subset(np.array([0, 2]))
     assert_is(result, corrupted(clean(), 2)[[2, 7]], clean().labels[[2, 7]])
 

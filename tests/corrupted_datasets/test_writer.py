@@ -9,7 +9,6 @@ import tensorflow_datasets as tfds
 
 from tests.corrupted_datasets.sets import NAMES, clean, expected, quick, write
 from tf_robust import corrupted_datasets
-from tf_robust.utils import hyperparameters
 from tf_robust.utils.files import read_json
 
 
@@ -44,13 +43,13 @@ def test_records_hold_the_same_images_in_the_same_order(source, folder, protocol
         np.testing.assert_array_equal(sample_images, expected(source, "gaussian_noise", severity, protocol))
 
 
-def test_tfds_reads_the_records_by_name(source, folder):
-    write(source, folder, "tfds", NAMES[:1])
-    dataset = tfds.load(
-        "gaussian_noise_2", data_dir=folder, split="test", batch_size=-1, read_config=tfds.ReadConfig(interleave_cycle_length=1)
-    )
-    np.testing.assert_array_equal(dataset["image"], expected(source, "gaussian_noise", 2))
-    np.testing.assert_array_equal(dataset["label"], source.labels)
+def test_tfds_reads_records_of_one_channel_by_name(folder):
+    gray = clean(shape=(8, 8, 1))
+    write(gray, folder, "tfds", NAMES[:1])
+    in_order = tfds.ReadConfig(interleave_cycle_length=1)
+    dataset = tfds.load("gaussian_noise_2", data_dir=folder, split="test", batch_size=-1, read_config=in_order)
+    np.testing.assert_array_equal(dataset["image"], expected(gray, "gaussian_noise", 2))
+    np.testing.assert_array_equal(dataset["label"], gray.labels)
 
 
 def test_arrays_of_the_imagenet_protocol_are_compressed_as_jpeg(source, folder):
@@ -61,7 +60,7 @@ def test_arrays_of_the_imagenet_protocol_are_compressed_as_jpeg(source, folder):
 
 
 def test_the_float_protocol_is_rejected(source, folder):
-    with pytest.raises(ValueError, match="Unknown protocol for files: 'float'.*cifar_c, imagenet_c"):
+    with pytest.raises(ValueError, match="'float'"):
         write(source, folder, protocol="float")
 
 
@@ -87,19 +86,19 @@ def test_a_subset_is_corrupted_as_in_the_full_set(source, folder):
 
 
 def test_an_empty_source_is_rejected(source, folder):
-    with pytest.raises(ValueError, match="Expected images to corrupt in clean"):
+    with pytest.raises(ValueError, match="images to corrupt in clean"):
         write(source.subset(np.zeros(0, int)), folder)
 
 
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"corruptions": ("gausian_noise",)}, "Unknown corruption: 'gausian_noise'. Did you mean 'gaussian_noise'"),
-        ({"dataset_format": "zip"}, "Unknown dataset_format: 'zip'"),
-        ({"chunk_size": 0}, "Expected chunk_size >= 1. Received: 0"),
-        ({"shard": "0/3"}, "the first is 1"),
-        ({"engine": "spark"}, "Unknown engine"),
-        ({"engine": "beam", "shard": "1/2"}, "Expected shard=1/1 with Beam"),
+        ({"corruptions": ("gausian_noise",)}, "'gausian_noise'. Did you mean 'gaussian_noise'"),
+        ({"dataset_format": "zip"}, "dataset_format: 'zip'"),
+        ({"chunk_size": 0}, "chunk_size"),
+        ({"shard": "0/3"}, "shard"),
+        ({"engine": "spark"}, "engine: 'spark'"),
+        ({"engine": "beam", "shard": "1/2"}, "shard=1/1"),
     ],
 )
 def test_invalid_options_are_rejected(options, message):
@@ -107,24 +106,8 @@ def test_invalid_options_are_rejected(options, message):
         corrupted_datasets.WriterConfig(**options)
 
 
-def test_every_field_has_a_help_text():
-    fields = hyperparameters.parameters(corrupted_datasets.WriterConfig)
-    assert list(fields) == ["dataset_format", "corruptions", "shard", "chunk_size", "engine", "beam_options"]
-    assert all(parameter.help for parameter in fields.values())
-    assert fields["dataset_format"].choices == ("npy", "tfds")
-
-
 def test_missing_beam_is_named(source, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     monkeypatch.delitem(sys.modules, "tf_robust.corrupted_datasets.beam", raising=False)
     with pytest.raises(ValueError, match=r"pip install 'tf_robust\[beam\]'"):
         write(source, folder, engine="beam")
-
-
-def test_one_channel(folder):
-    gray = clean(shape=(8, 8, 1))
-    write(gray, folder, "tfds", NAMES[:1])
-    dataset = tfds.load(
-        "gaussian_noise_1", data_dir=folder, split="test", batch_size=-1, read_config=tfds.ReadConfig(interleave_cycle_length=1)
-    )
-    np.testing.assert_array_equal(dataset["image"], expected(gray, "gaussian_noise", 1))
