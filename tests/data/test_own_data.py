@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from tests.data.image_files import save
 from tests.small_runs import without_charts  # noqa: F401
 from tf_robust import api, corruptions, data
 from tf_robust.evaluation import slice_values, stratified_groups, stratified_images
@@ -37,8 +38,7 @@ def folder(examples, tmp_path):
     lines = []
     for number, (image, label) in enumerate(zip(*examples)):
         path = tmp_path / "photos" / NAMES[label] / f"{number:02}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image).save(path)
+        save(image, path)
         lines.append({"path": str(path.relative_to(tmp_path)), "label": NAMES[label]})
     pandas.DataFrame(lines).to_csv(tmp_path / "table.csv", index=False)
     return tmp_path
@@ -49,7 +49,7 @@ def standardized(images):
 
 
 def test_the_same_images_give_the_same_measures_in_every_form(examples, model, folder, monkeypatch):
-    few = ("gaussian_noise", "fog", "contrast")  # of 19: drawn for each pixel, for each image, and not drawn
+    few = ("gaussian_noise", "contrast")  # of 19: drawn, and not drawn
     monkeypatch.setattr(corruptions, "CORRUPTIONS", {name: corruptions.CORRUPTIONS[name] for name in few})
     images, labels = examples
     np.savez(folder / "named.npz", images=images, labels=labels)
@@ -94,7 +94,7 @@ def opened(given, subset=0, **options):
     else:
         source = data.from_dataset(given, limit=subset, **options)
     images, labels = next(source.ordered(30).as_numpy_iterator())
-    return images / 255 if images.dtype == np.uint8 else images, labels
+    return images / 255, labels
 
 
 def test_gray_images_without_channel_and_batches_of_them():
@@ -115,10 +115,9 @@ def test_labels_of_fewer_classes_than_the_model_has(examples, folder):
     expected = np.mean(np.argmax(ten(images / 255.0), axis=1) == labels)
     for form in ((images, labels), f"csv:{folder}/numbers.csv"):
         assert api.evaluate(ten, data=form, evaluations="clean").values["clean"] == pytest.approx(expected)
-    with pytest.raises(ValueError, match=r"Expected labels in 0..9 in arrays. Received: 10 at index 9 .*Try: labels - 1"):
-        api.evaluate(ten, data=(images, np.arange(30) % 10 + 1), evaluations="clean")
-    with pytest.raises(ValueError, match=r"Expected labels in 0..9 in arrays. Received: 12"):
-        api.evaluate(ten, data=(images, np.full(30, 12)), evaluations="clean")
+    for wrong, received in ((np.arange(30) % 10 + 1, "10 at index 9 .*Try: labels - 1"), (np.full(30, 12), "12")):
+        with pytest.raises(ValueError, match=f"labels in 0..9 in arrays. Received: {received}"):
+            api.evaluate(ten, data=(images, wrong), evaluations="clean")
 
 
 IMAGES = np.random.RandomState(0).rand(6, 8, 8, 3).astype(np.float32)
@@ -190,45 +189,39 @@ def _indexed(image, one_hot):
 
 
 def test_bad_datasets_are_refused_with_advice(model):
-    dataset = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS))
-    with pytest.raises(ValueError, match=r"Expected a finite dataset. Received: an endless one \(repeat\). Try: subset=1000"):
-        api.evaluate(model, data=dataset.repeat(), evaluations="clean")
-    with pytest.raises(ValueError, match="Received elements: ndarray. Try: dataset.map"):
-        api.evaluate(model, data=dataset.map(lambda image, label: image), evaluations="clean")
-    with pytest.raises(ValueError, match="Expected examples in dataset. Received: none"):
-        data.from_dataset(dataset.take(0))
-    with pytest.raises(ValueError, match="Expected images of one size"):
-        data.from_dataset(dataset.concatenate(tf.data.Dataset.from_tensor_slices((IMAGES[:, :4], LABELS))))
+    dataset, others = (tf.data.Dataset.from_tensor_slices((images, LABELS)) for images in (IMAGES, IMAGES[:, :4]))
     ambiguous = tf.data.Dataset.from_tensor_slices((np.moveaxis(IMAGES, 3, 1), np.eye(3)[LABELS]))
-    with pytest.raises(ValueError, match="one image of 3 channels or 3 images. Try: tf.transpose"):
-        data.from_dataset(ambiguous)
+    for bad, message in (
+        (dataset.repeat(), "Expected a finite dataset"),
+        (dataset.map(lambda image, label: image), "Received elements: ndarray"),
+        (dataset.take(0), "Received: none"),
+        (dataset.concatenate(others), "Expected images of one size"),
+        (ambiguous, "one image of 3 channels or 3 images"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            data.from_dataset(bad)
     assert data.from_dataset(ambiguous.batch(2)).images.shape == data.from_dataset(ambiguous.map(_indexed)).images.shape == IMAGES.shape
-    with pytest.raises(ValueError, match="Expected data as a name, arrays .* Received: ndarray"):
+    with pytest.raises(ValueError, match="Received: ndarray"):
         api.evaluate(model, data=IMAGES, evaluations="clean")
-    with pytest.raises(ValueError, match="Expected the name of a data set. Received: tuple"):
+    with pytest.raises(ValueError, match="Received: tuple"):
         api.train("unused", data=(IMAGES, LABELS))
 
 
-def test_bad_tables_are_refused_with_advice(folder):
-    def opened(text):
+def test_bad_tables_are_refused_with_the_line(folder):
+    for text, error, message in (
+        ("file,class\na.png,cat\n", ValueError, "Received: file, class"),
+        ("path,label\nphotos/cat/00.png,cat\nb.png,cat\n", FileNotFoundError, r"b.png \(line 3\)"),
+        ("path,label\nphotos/cat/00.png,\n", ValueError, "line 2"),
+        ("path,label\nphotos/cat/00.png,  \n", ValueError, "line 2"),
+        ("path,label\n", ValueError, "no lines"),
+        ("path,label\ntable.csv,cat\n", ValueError, "table.csv in line 2"),
+    ):
         (folder / "bad.csv").write_text(text)
-        return data.open_source(f"csv:{folder}/bad.csv", "all")
-
-    with pytest.raises(ValueError, match="Expected the columns path and label in .* Received: file, class"):
-        opened("file,class\na.png,cat\n")
-    with pytest.raises(FileNotFoundError, match=r"Not found: .*b.png \(line 3\)"):
-        opened("path,label\nphotos/cat/00.png,cat\nb.png,cat\n")
-    for blank in ("", "  "):
-        with pytest.raises(ValueError, match="none in line 2"):
-            opened(f"path,label\nphotos/cat/00.png,{blank}\n")
-    with pytest.raises(ValueError, match="no lines below the header"):
-        opened("path,label\n")
-    with pytest.raises(ValueError, match="Received: .*table.csv in line 2"):
-        opened("path,label\ntable.csv,cat\n")
-    with pytest.raises(FileNotFoundError, match="none.csv"):
-        data.open_source(f"csv:{folder}/none.csv", "all")
-    with pytest.raises(FileNotFoundError, match="one subfolder per class. Not found: .*/nowhere"):
-        data.open_source(f"folder:{folder}/nowhere", "all")
+        with pytest.raises(error, match=message):
+            data.open_source(f"csv:{folder}/bad.csv", "all")
+    for missing in (f"csv:{folder}/none.csv", f"folder:{folder}/nowhere"):
+        with pytest.raises(FileNotFoundError, match=missing.partition(":")[2]):
+            data.open_source(missing, "all")
 
 
 def test_labels_of_tables_are_read_as_texts_without_spaces_or_as_integers(folder):
@@ -242,23 +235,16 @@ def test_labels_of_tables_are_read_as_texts_without_spaces_or_as_integers(folder
         assert list(opened.labels) == expected and opened.class_names == names
 
 
-def test_bad_npz_files_are_refused_with_advice(tmp_path):
+def test_bad_npz_files_are_named(tmp_path):
     np.savez(tmp_path / "other.npz", a=IMAGES)
-    with pytest.raises(ValueError, match="Expected the arrays x and y, or images and labels, in .* Received: a"):
-        data.open_source(f"npz:{tmp_path}/other.npz", "all")
     np.savez(tmp_path / "pickled.npz", x=np.array([{}], object), y=LABELS)
-    with pytest.raises(ValueError, match="arrays of numbers or text"):
-        data.open_source(f"npz:{tmp_path}/pickled.npz", "all")
     np.savez(tmp_path / "whole.npz", x=IMAGES, y=LABELS)
     (tmp_path / "cut.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:-50])
-    with pytest.raises(ValueError, match="Received: .*cut.npz"):
-        data.open_source(f"npz:{tmp_path}/cut.npz", "all")
     (tmp_path / "text.npz").write_text("no archive")
-    with pytest.raises(ValueError, match="arrays of numbers or text"):
-        data.open_source(f"npz:{tmp_path}/text.npz", "all")
     np.save(tmp_path / "one.npy", IMAGES)
-    with pytest.raises(ValueError, match="Expected an .npz file .* Received: .*one.npy .an .npy file of one array"):
-        data.open_source(f"npz:{tmp_path}/one.npy", "all")
+    for name in ("other.npz", "pickled.npz", "cut.npz", "text.npz", "one.npy"):
+        with pytest.raises(ValueError, match=name):
+            data.open_source(f"npz:{tmp_path}/{name}", "all")
 
 
 def test_sets_without_splits_are_divided_for_training_and_evaluated_as_a_whole(folder):
@@ -266,7 +252,7 @@ def test_sets_without_splits_are_divided_for_training_and_evaluated_as_a_whole(f
         parts = [data.open_source(name, split).paths for split in ("train", "validation", "test")]
         assert [len(part) for part in parts] == [24, 3, 3]
         assert sorted(sum(parts, ())) == sorted(data.open_source(name, "all").paths)
-    with pytest.raises(ValueError, match="Expected the split test or validation of digits"):
+    with pytest.raises(ValueError, match="digits, which has splits"):
         data.open_source("digits", "all")
 
 
@@ -405,9 +391,9 @@ def test_slices_are_classes_and_groups_of_a_column(examples, model, folder):
     part = api.evaluate(model, **settings, subset=12)
     kept = data.open_source(settings["data"], "all", examples=12).positions
     assert part.values["group/north"] == pytest.approx(correct[kept][groups[kept] == "north"].mean())
-    with pytest.raises(ValueError, match="Expected groups as a further column .* Received: 'place' .* Columns: site"):
+    with pytest.raises(ValueError, match="'place' .* Columns: site"):
         api.evaluate(model, **{**settings, "groups": "place"})
-    with pytest.raises(ValueError, match="Expected evaluations=slices with groups. Received: evaluations=clean"):
+    with pytest.raises(ValueError, match="Expected evaluations=slices"):
         api.evaluate(model, **{**settings, "evaluations": "clean"})
 
 
