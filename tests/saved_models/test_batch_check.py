@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf_robust as tfr
-from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
+from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images, write_onnx
 from tf_robust.saved_models import input_check
 from tf_robust.saved_models.input_check import batch_dependence
 from tf_robust.saved_models.loading import ModelInterface, classifier_of, load_classifier
@@ -92,21 +92,14 @@ def test_it_is_printed_and_recorded_in_the_card(capsys):
 
 
 def test_onnx_files_that_use_the_range_of_the_batch(tmp_path):
-    onnx = pytest.importorskip("onnx")
-    pytest.importorskip("onnxruntime")
-    node, value = onnx.helper.make_node, onnx.helper.make_tensor_value_info
-    weights = onnx.numpy_helper.from_array(np.eye(3, CLASSES, dtype=np.float32), "weights")
     nodes = [
-        node("GlobalAveragePool", ["x"], ["pooled"]),
-        node("Flatten", ["pooled"], ["flat"]),
-        node("DynamicQuantizeLinear", ["flat"], ["quantized", "scale", "zero"]),
-        node("DequantizeLinear", ["quantized", "scale", "zero"], ["values"]),
-        node("MatMul", ["values", "weights"], ["y"]),
+        ("GlobalAveragePool", "x", "pooled", {}),
+        ("Flatten", "pooled", "flat", {}),
+        ("DynamicQuantizeLinear", "flat", "quantized scale zero", {}),
+        ("DequantizeLinear", "quantized scale zero", "values", {}),
+        ("MatMul", "values weights", "y", {}),
     ]
-    shapes = {"x": ["n", 3, 8, 8], "y": ["n", CLASSES]}
-    ends = [[value(name, onnx.TensorProto.FLOAT, shape)] for name, shape in shapes.items()]
-    graph = onnx.helper.make_graph(nodes, "graph", *ends, [weights])
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"weights": np.eye(3, CLASSES, dtype=np.float32)}, ["n", 3, 8, 8])
     images = sample_images(count=16) * np.linspace(0.1, 1, 16, dtype=np.float32)[:, None, None, None]
-    found = batch_dependence(load_classifier(tmp_path / "m.onnx"), images[::-1])
+    found = batch_dependence(load_classifier(path), images[::-1])
     assert "dynamic quantization" in found["cause"] and 0 < found["largest_difference"] < 0.02

@@ -35,9 +35,13 @@ def test_functions_are_graphs_only_if_they_are_of_tensorflow():
     assert not classifier_of(lambda images: np.asarray(images)[:, 0, :3, 0]).has_graph
 
 
-def test_a_model_of_another_scale_without_embedding_is_calibrated_again(tmp_path, source):
-    model = keras.Sequential([keras.Input((16, 16, 1)), keras.layers.Flatten(), keras.layers.Dense(3)])
-    first = classifier_of(model, ModelInterface(input_range="0,255", outputs="logits"))
+def test_a_model_of_another_scale_without_embedding_is_calibrated_twice_and_takes_what_it_took(tmp_path, source):
+    model = keras.Sequential([keras.Input((16, 16, 1)), keras.layers.Flatten(), keras.layers.Dense(3, "softmax")])
+    first = classifier_of(model, ModelInterface(input_range="-1,1", outputs="probabilities"))
     export_calibrated(first, source(), str(tmp_path / "first"), scale=0.5, bias=0.0, card={})
-    export_calibrated(load_classifier(tmp_path / "first"), source(), str(tmp_path / "second"), scale=0.5, bias=1.0, card={})
-    np.testing.assert_allclose(load_classifier(tmp_path / "second")(IMAGES), model(255 * IMAGES) * 0.25 + 1, rtol=1e-4, atol=1e-4)
+    loaded, values = load_classifier(tmp_path / "first"), 2 * IMAGES - 1
+    served = loaded.loaded.signatures["serving_default"](images=tf.constant(values))["logits"]
+    np.testing.assert_allclose(served, 0.5 * np.log(model(values)), atol=1e-4)
+    assert loaded.card["input"]["range"] == [-1.0, 1.0]
+    export_calibrated(loaded, source(), str(tmp_path / "second"), scale=0.5, bias=1.0, card={})
+    np.testing.assert_allclose(load_classifier(tmp_path / "second")(IMAGES), 0.25 * np.log(model(values)) + 1, rtol=1e-4, atol=1e-4)

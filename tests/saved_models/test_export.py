@@ -10,11 +10,13 @@ import tensorflow as tf
 from PIL import Image
 
 from tests.conftest import sweep
+from tests.saved_models.loading_models import input_gradient, sample_images
 from tf_robust import attribution
 from tf_robust.saved_models import export, loading
 from tf_robust.testing.samples import tiny_network
 from tf_robust.utils.files import read_json
 
+SHAPE = (16, 16, 1)
 SCRIPT = """
 import sys
 sys.modules["tf_robust"] = None  # importing it fails
@@ -29,10 +31,6 @@ np.savez(sys.argv[3], gradient=tape.gradient(loss, images), **outputs)
 """
 
 
-def sample_images(count=5, seed=0):
-    return np.random.RandomState(seed).rand(count, 16, 16, 1).astype(np.float32)
-
-
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     model, path = tiny_network(), str(tmp_path_factory.mktemp("exported") / "saved_model")
@@ -43,7 +41,7 @@ def exported(tmp_path_factory):
 @pytest.mark.parametrize("process", sweep(["this", "new"], ["this"]))
 def test_without_this_package_it_predicts_and_differentiates_alike(process, exported, tmp_path, monkeypatch):
     model, path = exported
-    np.save(tmp_path / "in.npy", sample_images())
+    np.save(tmp_path / "in.npy", sample_images(SHAPE))
     arguments = [path, str(tmp_path / "in.npy"), str(tmp_path / "out.npz")]
     if process == "new":
         subprocess.run([sys.executable, "-c", SCRIPT, *arguments], check=True)
@@ -51,20 +49,17 @@ def test_without_this_package_it_predicts_and_differentiates_alike(process, expo
         monkeypatch.setitem(sys.modules, "tf_robust", None)
         monkeypatch.setattr(sys, "argv", ["script", *arguments])
         exec(SCRIPT, {})
-    outputs, expected = np.load(tmp_path / "out.npz"), model(sample_images())
+    outputs, expected = np.load(tmp_path / "out.npz"), model(sample_images(SHAPE))
     np.testing.assert_allclose(outputs["logits"], expected["logits"], atol=1e-5)
     np.testing.assert_allclose(outputs["embedding"], expected["embedding"], atol=1e-5)
     np.testing.assert_allclose(outputs["probabilities"].sum(axis=1), 1, atol=1e-6)
-    images = tf.constant(sample_images())
-    with tf.GradientTape() as tape:
-        tape.watch(images)
-        loss = tf.reduce_sum(model(images)["logits"][:, 0])
-    np.testing.assert_allclose(outputs["gradient"], tape.gradient(loss, images), atol=1e-5)
+    gradient = input_gradient(lambda images: model(images)["logits"][:, 0], sample_images(SHAPE))
+    np.testing.assert_allclose(outputs["gradient"], gradient, atol=1e-5)
 
 
 def test_encoded_files_of_any_size(exported):
     model, path = exported
-    exact = (sample_images(1)[0, :, :, 0] * 255).round().astype(np.uint8)
+    exact = (sample_images(SHAPE, count=1)[0, :, :, 0] * 255).round().astype(np.uint8)
     large = np.kron(exact, np.ones((3, 3), np.uint8))
     encoded = []
     for sample_image, kind in ((exact, "PNG"), (large, "PNG"), (exact, "JPEG")):
@@ -81,8 +76,8 @@ def test_attribution_of_a_loaded_model_is_that_of_the_model(exported):
     model, path = exported
     labels = np.arange(5) % 3
     np.testing.assert_allclose(
-        attribution.contextual_utility(loading.load_classifier(path), sample_images(), labels),
-        attribution.contextual_utility(model, sample_images(), labels),
+        attribution.contextual_utility(loading.load_classifier(path), sample_images(SHAPE), labels),
+        attribution.contextual_utility(model, sample_images(SHAPE), labels),
         atol=1e-5,
     )
 

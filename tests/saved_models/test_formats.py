@@ -1,11 +1,13 @@
 """The same model gives the same logits and input gradients in every format; files that are no models are refused."""
 
+import zipfile
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
+from tests.saved_models.loading_models import CLASSES, SHAPE, input_gradient, sample_images, small_network
 from tf_robust.cli import checks
 from tf_robust.hardening.trainable import check_format
 from tf_robust.saved_models import formats
@@ -15,17 +17,7 @@ from tf_robust.saved_models.signatures import Signature
 
 @pytest.fixture(scope="module")
 def model():
-    keras.utils.set_random_seed(0)
-    layers = keras.layers
-    return keras.Sequential(
-        [
-            keras.Input(SHAPE),
-            layers.Conv2D(5, 3, strides=2, padding="same", activation="silu"),
-            layers.BatchNormalization(),
-            layers.GlobalAveragePooling2D(),
-            layers.Dense(CLASSES),
-        ]
-    )
+    return small_network()
 
 
 class WithCallable(tf.Module):
@@ -44,52 +36,32 @@ class WithCallable(tf.Module):
 
 def write(model, kind, folder):
     """Writes a model in a format and returns its path."""
-    path = str(folder / f"model.{kind}") if kind in ("keras", "h5") else str(folder / kind)
-    if kind in ("keras", "h5"):
-        model.save(path)
-    elif kind == "export":
+    path = str(folder / f"model.{kind}")
+    if kind == "export":
         model.export(path, verbose=False)
     elif kind == "callable":
         tf.saved_model.save(WithCallable(model), path)
+    else:
+        model.save(path)
     return path
 
 
 @pytest.mark.parametrize("kind", ["keras", "h5", "export", "callable"])
 def test_formats_with_gradients(model, kind, tmp_path):
     classify = load_classifier(write(model, kind, tmp_path), ModelInterface(input_range="-1,1"))
-    results = []
-    for function in (classify, lambda images: model(2 * images - 1)):
-        images = tf.constant(sample_images())
-        with tf.GradientTape() as tape:
-            tape.watch(images)
-            logits = function(images)
-            total = tf.reduce_sum(logits[:, 2])
-        results.append((logits, tape.gradient(total, images)))
-    for received, expected in zip(*results, strict=True):
-        np.testing.assert_allclose(received, expected, atol=1e-4)
-    assert classify.has_graph and classify.num_classes == CLASSES and classify.input_shape.as_list() == [None, *SHAPE]
-
-
-def test_channels_first_models_are_transposed(tmp_path):
-    kernel = tf.Variable(sample_images((3,), CLASSES)[:, None, None])  # [classes, 1, 1, channels]
-    module = tf.Module()
-    module.kernel = kernel
-    serve = tf.function(
-        lambda images: tf.einsum("nchw,kabc->nk", images * tf.range(8.0), module.kernel),
-        input_signature=[tf.TensorSpec([None, 3, 8, 8], tf.float32)],
+    np.testing.assert_allclose(classify(sample_images()), model(2 * sample_images() - 1), atol=1e-4)
+    found, expected = (
+        input_gradient(lambda images: function(images)[:, 2], sample_images()) for function in (classify, lambda x: model(2 * x - 1))
     )
-    tf.saved_model.save(module, str(tmp_path / "m"), signatures={"serving_default": serve})
-    expected = np.einsum("nhwc,w,kc->nk", sample_images(), np.arange(8), kernel.numpy()[:, 0, 0])
-    classify = load_classifier(tmp_path / "m")
-    np.testing.assert_allclose(classify(sample_images()), expected, rtol=1e-4)
-    assert classify.input_shape.as_list() == [None, *SHAPE]
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert classify.has_graph and classify.num_classes == CLASSES and classify.input_shape.as_list() == [None, *SHAPE]
 
 
 @pytest.mark.parametrize("suffix", ["keras", "h5"])
 def test_lambda_layers_run_only_if_the_file_is_trusted(suffix, tmp_path):
     path = str(tmp_path / f"m.{suffix}")
     keras.Sequential([keras.Input(SHAPE), keras.layers.Lambda(lambda x: 2 * x), keras.layers.Flatten()]).save(path)
-    with pytest.raises(ValueError, match="contains Python code .a Lambda layer.*trust"):
+    with pytest.raises(ValueError, match="Lambda layer.*trust"):
         load_classifier(path)
     logits = load_classifier(path, ModelInterface(trust=True))(sample_images())
     np.testing.assert_allclose(logits, 2 * sample_images().reshape(5, -1), rtol=1e-6)
@@ -98,15 +70,16 @@ def test_lambda_layers_run_only_if_the_file_is_trusted(suffix, tmp_path):
 def test_files_that_are_no_models(model, tmp_path):
     weights = str(tmp_path / "only.weights.h5")
     model.save_weights(weights)
-    with pytest.raises(ValueError, match="Received: weights only"):
+    with pytest.raises(ValueError, match="weights only"):
         load_classifier(weights)
-    for name in ("m.h5", "m.keras"):
+    for name in ("m.h5", "m.keras", "m.pkl"):
         (tmp_path / name).write_bytes(b"damaged")
-        with pytest.raises(ValueError, match="Try: copy it again"):
+        with pytest.raises(ValueError, match=name):
             load_classifier(tmp_path / name)
-    (tmp_path / "m.pkl").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"Expected .*\.keras, \*\.h5.*m.pkl, which is not one of these"):
-        load_classifier(tmp_path / "m.pkl")
+    with zipfile.ZipFile(tmp_path / "m.keras", "w") as archive:
+        archive.writestr("other.txt", "")
+    with pytest.raises(ValueError, match="m.keras.*config.json"):
+        load_classifier(tmp_path / "m.keras")
 
 
 def test_a_format_of_a_user_is_one_entry(tmp_path, monkeypatch):

@@ -27,8 +27,8 @@ plain = loading_models.plain  # the fixture
         ("whole_numbers", "takes int32"),
         ("one_by_one", "takes exactly 1 "),
         ("two_inputs", "takes 2 tensors"),
-        ("unnamed_outputs", "output named 'logits' or 'probabilities', or only one.*a float32"),
-        ("a_map", r"floats \[N, classes\].*y float32 .None, 8, 8, 3."),
+        ("unnamed_outputs", "'logits' or 'probabilities', or only one.*a float32"),
+        ("a_map", "y float32 .None, 8, 8, 3."),
         ("classes", "y int64 .None, 4."),
     ],
 )
@@ -49,11 +49,11 @@ def test_a_misfit_names_the_signatures_that_fit(plain):
     "interface, message",
     [
         (ModelInterface(input_size=9), "8x8. Received: 9. Try: image_size=8"),
-        (ModelInterface(signature="wide", input_size=8), "8x16. Received: 8. Try: omit input_size and pass images of that size"),
-        (ModelInterface(input_range="mean=0.1,0.2 std=1"), "one number, or 3, in mean and std"),
-        (ModelInterface(signature="bytes", input_range="-1,1"), "input_range 0,255 for a model that takes uint8"),
+        (ModelInterface(signature="wide", input_size=8), "8x16. Received: 8. Try: omit input_size"),
+        (ModelInterface(input_range="mean=0.1,0.2 std=1"), "input_range .* 3 channels"),
+        (ModelInterface(signature="bytes", input_range="-1,1"), "input_range 0,255 .* uint8"),
         (ModelInterface(signature="soft", outputs="logits"), "pass outputs=probabilities"),
-        (ModelInterface(signature="two_outputs", outputs="logits"), "output named 'logits'.*For 'probabilities', pass outputs="),
+        (ModelInterface(signature="two_outputs", outputs="logits"), "pass outputs=probabilities"),
     ],
 )
 def test_interfaces_that_do_not_fit(plain, interface, message):
@@ -62,28 +62,24 @@ def test_interfaces_that_do_not_fit(plain, interface, message):
 
 
 @pytest.mark.parametrize(
-    "shape, message",
+    "interface, shape, message",
     [
-        ((8, 8, 1), r"\[8, 8, 3\] .*\[8, 8, 1\]. Only image files are converted automatically"),
-        ((5, 5, 3), r"\[5, 5, 3\]. Try: image_size=8, which loads the data at the model's size"),
+        ({}, (8, 8, 1), r"\[8, 8, 3\] .*\[8, 8, 1\]"),
+        ({}, (5, 5, 3), r"\[5, 5, 3\]. Try: image_size=8"),
+        ({"input_size": 8}, (5, 5, 1), r"\[5, 5, 1\]"),
+        ({"signature": "any_channels", "input_range": NORMALIZATION}, (8, 8, 1), r"\[8, 8, 3\] .*\[8, 8, 1\]"),
+        ({"signature": "wide"}, SHAPE, "Try: convert the images"),
     ],
 )
-def test_images_that_do_not_fit(plain, shape, message):
-    with pytest.raises(ValueError, match=message):
-        load_classifier(plain)(sample_images(shape))
-    with pytest.raises(ValueError, match=message):
-        load_classifier(plain).check_images_match(shape)
+def test_images_that_do_not_fit(plain, interface, shape, message):
+    classify = load_classifier(plain, ModelInterface(**interface))
+    for function, argument in ((classify, sample_images(shape)), (classify.check_images_match, shape)):
+        with pytest.raises(ValueError, match=message):
+            function(argument)
 
 
-def test_images_that_do_not_fit_another_interface(plain):
-    with pytest.raises(ValueError, match="\\[5, 5, 1\\]. Only image files"):
-        load_classifier(plain, ModelInterface(input_size=8))(sample_images((5, 5, 1)))
-    three_means = ModelInterface(signature="any_channels", input_range=NORMALIZATION)
-    with pytest.raises(ValueError, match=r"\[8, 8, 3\] .*\[8, 8, 1\]. Only image files"):
-        load_classifier(plain, three_means)(sample_images((8, 8, 1)))
-    with pytest.raises(ValueError, match="Try: convert the images"):
-        load_classifier(plain, ModelInterface(signature="wide"))(sample_images())
-    with pytest.raises(ValueError, match="Received: uint8"):
+def test_images_of_another_type_or_rank(plain):
+    with pytest.raises(ValueError, match="uint8"):
         load_classifier(plain)(sample_images().astype(np.uint8))
     with pytest.raises(ValueError, match="Try: convert the images"):
         load_classifier(plain)(sample_images()[0])
@@ -92,21 +88,12 @@ def test_images_that_do_not_fit_another_interface(plain):
 @pytest.mark.parametrize(
     "text",
     [
-        "1,0",
-        "0",
-        "0,1,2",
-        "a,b",
-        "0,nan",
-        "-inf,1",
-        "mean=0.5",
-        "mean=0.5 std=0",
+        *("1,0", "0", "0,1,2", "a,b", "0,nan", "-inf,1", "mean=0.5", "mean=0.5 std=0", "mean=0.1,0.2 std=1,1,1", "std=1 mean=0"),
         "mean=123.7,116.3,103.5 std=58,57,57",
-        "mean=0.1,0.2 std=1,1,1",
-        "std=1 mean=0",
     ],
 )
 def test_invalid_input_ranges(text):
-    with pytest.raises(ValueError, match="Expected input_range as LOW,HIGH.* or 'mean="):
+    with pytest.raises(ValueError, match="Expected input_range"):
         ModelInterface(input_range=text)
 
 
@@ -115,31 +102,28 @@ def test_invalid_input_ranges(text):
     [("0-255", "0,255"), ("[0,255]", "0,255"), ("0..1", "0,1"), ("-1:1", "-1,1"), ("-1 to 1", "-1,1"), ("0, 255)", "0,255")],
 )
 def test_input_ranges_in_another_notation(text, meant):
-    with pytest.raises(ValueError, match=rf"Received: .*\. Did you mean {meant}\?$"):
+    with pytest.raises(ValueError, match=rf"Did you mean {meant}\?$"):
         ModelInterface(input_range=text)
-    with pytest.raises(ValueError, match="Received: '255,0'$"):
-        ModelInterface(input_range="255,0")
 
 
-def test_invalid_outputs_and_sizes():
-    with pytest.raises(ValueError, match="Did you mean 'probabilities'"):
-        ModelInterface(outputs="probability")
-    with pytest.raises(ValueError, match="input_size >= 0"):
-        ModelInterface(input_size=-1)
+@pytest.mark.parametrize("field, value", [("outputs", "probability"), ("input_size", -1)])
+def test_invalid_outputs_and_sizes(field, value):
+    with pytest.raises(ValueError, match=field):
+        ModelInterface(**{field: value})
 
 
 def test_a_missing_model(plain, tmp_path):
-    with pytest.raises(FileNotFoundError, match="Not found: .*nothing"):
-        load_classifier(str(tmp_path / "nothing"))
-    with pytest.raises(FileNotFoundError, match="a folder with: nothing"):
-        load_classifier(str(tmp_path))
-    with pytest.raises(FileNotFoundError, match=f"Did you mean {plain}?"):
-        load_classifier(os.path.dirname(plain))
-    with pytest.raises(ValueError, match="saved_model.pb, which is not .* Try: the folder"):
-        load_classifier(os.path.join(plain, "saved_model.pb"))
     tf.saved_model.save(tf.Module(), str(tmp_path / "empty"))
-    with pytest.raises(ValueError, match="'serving_default' of .* does not exist. It has none: save it with"):
-        load_classifier(str(tmp_path / "empty"))
+    (tmp_path / "folder").mkdir()
+    for path, error, message in (
+        (tmp_path / "nothing", FileNotFoundError, "Not found: .*nothing"),
+        (tmp_path / "folder", FileNotFoundError, "a folder with: nothing"),
+        (os.path.dirname(plain), FileNotFoundError, f"Did you mean {plain}?"),
+        (os.path.join(plain, "saved_model.pb"), ValueError, "Try: the folder"),
+        (tmp_path / "empty", ValueError, "'serving_default' of .* does not exist"),
+    ):
+        with pytest.raises(error, match=message):
+            load_classifier(path)
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x0a\x05damage", "half", "no variables", "half variables"])
@@ -152,22 +136,7 @@ def test_a_damaged_saved_model(plain, tmp_path, damage):
         file.write_bytes(damage)
     else:
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    with pytest.raises(ValueError, match="Expected a model that can be loaded. Received: .* Try: copy it or export it"):
-        load_classifier(path)
-
-
-def test_a_damaged_or_unsafe_keras_file(tmp_path):
-    path = str(tmp_path / "m.keras")
-    keras.Sequential([keras.Input((4,)), keras.layers.Lambda(lambda x: 2 * x)]).save(path)
-    with pytest.raises(ValueError, match="it contains Python code .a Lambda layer., which is not run.*trust.*model.export"):
-        load_classifier(path)
-    with open(path, "r+b") as file:
-        file.truncate(500)
-    with pytest.raises(ValueError, match="File is not a zip file"):
-        load_classifier(path)
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("other.txt", "")
-    with pytest.raises(ValueError, match="Expected a model that can be loaded. Received: .*config.json.*Try: copy it again"):
+    with pytest.raises(ValueError, match=f"Received: {path}"):
         load_classifier(path)
 
 
@@ -185,14 +154,6 @@ def test_a_hostile_member_of_a_keras_file_writes_nothing_elsewhere(member, tmp_p
     assert list(tmp_path.rglob("outside.txt")) == []
 
 
-def test_keras_models_that_do_not_fit(tmp_path):
-    first, second = keras.Input(SHAPE, name="first"), keras.Input((4,), name="second")
-    path = str(tmp_path / "two.keras")
-    keras.Model([first, second], keras.layers.Dense(CLASSES)(keras.layers.Flatten()(first)) + second).save(path)
-    with pytest.raises(ValueError, match="takes 2 tensors.*\n  serving_default: first float32 .*, second float32"):
-        load_classifier(path)
-
-
 class Subclassed(keras.Model):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -206,7 +167,7 @@ def test_a_keras_file_of_a_custom_class(tmp_path):
     model, path = Subclassed(), str(tmp_path / "m.keras")
     expected = model(sample_images())
     model.save(path)
-    with pytest.raises(ValueError, match="Could not locate class 'Subclassed'.*model.export"):
+    with pytest.raises(ValueError, match="Subclassed.*model.export"):
         load_classifier(path)
     with keras.saving.custom_object_scope({"Subclassed": Subclassed}):
         with pytest.raises(ValueError, match="its inputs are unknown.*model.export"):

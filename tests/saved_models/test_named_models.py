@@ -5,9 +5,8 @@ import functools
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from tests.saved_models.loading_models import sample_images
+from tests.saved_models.loading_models import input_gradient, sample_images
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
 
 SIDE = 32
@@ -18,8 +17,6 @@ SIDE = 32
     [
         ("MobileNetV2", lambda x: 2 * x - 1),
         ("ResNet50", lambda x: 255 * x[..., ::-1] - (103.939, 116.779, 123.68)),
-        ("DenseNet121", lambda x: (x - (0.485, 0.456, 0.406)) / (0.229, 0.224, 0.225)),
-        ("EfficientNetB0", lambda x: 255 * x),
     ],
 )
 def test_applications_with_their_preprocessing(name, preprocess, monkeypatch):
@@ -28,19 +25,15 @@ def test_applications_with_their_preprocessing(name, preprocess, monkeypatch):
     model = keras.Sequential([keras.Input((SIDE, SIDE, 3)), keras.layers.Conv2D(7, 3), keras.layers.GlobalAveragePooling2D()])
     monkeypatch.setattr(keras.applications, name, lambda weights, classifier_activation: model)
     classify = load_classifier(f"applications:{name}")
-    images = tf.constant(sample_images((SIDE, SIDE, 3)))
-    with tf.GradientTape() as tape:
-        tape.watch(images)
-        logits = classify(images)
-        total = tf.reduce_sum(logits[:, 0])
-    expected = model(preprocess(images.numpy()).astype(np.float32)).numpy()
-    np.testing.assert_allclose(logits, expected, atol=1e-5 * np.abs(expected).max())
-    assert tape.gradient(total, images) is not None
+    images = sample_images((SIDE, SIDE, 3))
+    expected = model(preprocess(images).astype(np.float32)).numpy()
+    np.testing.assert_allclose(classify(images), expected, atol=1e-5 * np.abs(expected).max())
+    assert input_gradient(classify, images) is not None
     assert classify.digest() == load_classifier(f"applications:{name}").digest()
 
 
 def test_an_unknown_application():
-    with pytest.raises(ValueError, match="Unknown model of keras.applications: 'MobileNet2'.*Did you mean.*'MobileNetV2'"):
+    with pytest.raises(ValueError, match="'MobileNet2'.*Did you mean.*'MobileNetV2'"):
         load_classifier("applications:MobileNet2")
 
 
@@ -48,9 +41,9 @@ def test_a_preset_of_keras_hub(tmp_path):
     hub = pytest.importorskip("keras_hub")
     keras.utils.set_random_seed(0)
     backbone = hub.models.ResNetBackbone(
-        input_conv_filters=[64],
+        input_conv_filters=[8],
         input_conv_kernel_sizes=[3],
-        stackwise_num_filters=[64, 64],
+        stackwise_num_filters=[8, 8],
         stackwise_num_blocks=[1, 1],
         stackwise_num_strides=[1, 2],
         block_type="basic_block",
@@ -59,16 +52,13 @@ def test_a_preset_of_keras_hub(tmp_path):
     converter = hub.layers.ResNetImageConverter(image_size=(SIDE, SIDE), scale=1 / 127.5, offset=-1.0)
     model = hub.models.ResNetImageClassifier(backbone, 5, hub.models.ResNetImageClassifierPreprocessor(image_converter=converter))
     model.save_to_preset(tmp_path / "preset")
-    images = tf.constant(sample_images((SIDE, SIDE, 3)))
+    images = sample_images((SIDE, SIDE, 3))
     for path in (f"keras_hub:{tmp_path}/preset", str(tmp_path / "preset")):
         classify = load_classifier(path)
         np.testing.assert_allclose(classify(images), model(2 * images - 1), atol=1e-4)
-        with tf.GradientTape() as tape:
-            tape.watch(images)
-            total = tf.reduce_sum(classify(images))
-        assert tape.gradient(total, images) is not None
+        assert input_gradient(classify, images) is not None
     assert classify(sample_images((48, 40, 3))).shape == [5, 5]
-    with pytest.raises(ValueError, match="Expected a model that can be loaded. Received: .*Try: the name of an image classifier"):
+    with pytest.raises(ValueError, match=f"Received: {tmp_path}"):
         load_classifier("keras_hub:" + str(tmp_path))
 
 
@@ -101,10 +91,10 @@ def test_functions_of_modules(tmp_path, monkeypatch):
     assert load("own_models:build").digest() == load("own_models:build").digest()
     assert load("own_models:scores").digest() == load("own_models:scores").digest()  # in one process
     for name, message in {
-        "own_models:missing": "has no attribute 'missing'",
-        "other_models:build": "No module named 'other_models'",
+        "own_models:missing": "'missing'",
+        "other_models:build": "'other_models'",
         "own_models:fails": "no weights here",
-        "own_models:text": "Expected own_models:text to return a keras.Model or a function of images. Received: str",
+        "own_models:text": "own_models:text .*Received: str",
     }.items():
         with pytest.raises(ValueError, match=message):
             load(name)

@@ -5,11 +5,8 @@ import numpy as np
 import pytest
 import scipy.special
 
-from tests.command_line import main
-from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
-from tests.small_runs import read
-from tf_robust.saved_models import export, loading
-from tf_robust.saved_models.export import Deployable
+from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images, written
+from tf_robust.saved_models import loading
 from tf_robust.saved_models.loading import without_softmax
 
 layers = keras.layers
@@ -53,22 +50,7 @@ def test_integers_keep_small_probabilities_apart(tmp_path):
     expected = scipy.special.log_softmax(without_softmax(classifier)(sample_images()).numpy(), axis=1)
     errors = {}
     for name, one in (("probabilities", classifier), ("logits", without_softmax(classifier))):
-        path = str(tmp_path / f"{name}.tflite")
-        export.write("tflite_int8", Deployable(one, SHAPE, logits=True), path, {}, calibration=sample_images(count=50, seed=1))
+        path = written("tflite_int8", one, tmp_path, calibration=sample_images(count=50, seed=1), logits=True)
         logits = loading.load_classifier(path, loading.ModelInterface(outputs="logits"))(sample_images()).numpy()
         errors[name] = np.abs(scipy.special.log_softmax(logits, axis=1) - expected).max()
     assert errors["logits"] < 0.05 * np.abs(expected).max() < errors["probabilities"]
-
-
-def test_the_command_exports_the_logits_before_the_softmax(tmp_path, capsys):
-    pytest.importorskip("ai_edge_litert")
-    keras.utils.set_random_seed(0)
-    model = keras.Sequential([keras.Input((28, 28, 1)), layers.Flatten(), layers.Dense(10, "softmax")])
-    model.save(tmp_path / "model.keras")
-    main("export", str(tmp_path / "model.keras"), "--data=digits", "--formats=tflite,keras", "--logits", f"--workdir={tmp_path}/out")
-    assert "return logits" in capsys.readouterr().out
-    (path,) = tmp_path.glob("**/model.tflite")
-    images = np.random.RandomState(0).rand(5, 28, 28, 1).astype(np.float32)
-    logits = loading.load_classifier(str(path))(images).numpy()
-    np.testing.assert_allclose(scipy.special.softmax(logits, axis=1), model(images).numpy(), rtol=1e-4)
-    assert read(f"{path}.json")["check"]["largest_difference"] < 1e-5
