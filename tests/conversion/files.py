@@ -1,8 +1,9 @@
-"""ONNX files of a small network, for tests."""
+"""ONNX files of a small network, and a module of PyTorch, for tests."""
 
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 RANDOM = np.random.RandomState(0)
@@ -44,6 +45,15 @@ def write(path, nodes=NODES, weights=WEIGHTS, *, shape=("n", 3, 8, 6), opset=17,
     opsets = [helper.make_opsetid("", opset)] + ([helper.make_opsetid(domain, 1)] if domain else [])
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
     return str(path)
+
+
+def torch_module():
+    """A module of PyTorch of images 8 x 6 in inference mode."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    torch.manual_seed(0)
+    layers = [torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.Dropout(0.5)]
+    return torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.Linear(4 * 3 * 2, 5)).eval()
 
 
 def train(model):

@@ -6,16 +6,12 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.conversion.files import RANDOM, weight
 from tf_robust.conversion import to_onnx
 from tf_robust.conversion.from_onnx import to_keras
 from tf_robust.conversion.operations import OPERATIONS
 
 SHAPE = (3, 6, 8)  # channels, height, width
-RANDOM = np.random.RandomState(0)
-
-
-def weight(*shape):
-    return RANDOM.normal(size=shape).astype(np.float32)
 
 
 def positive(*shape):

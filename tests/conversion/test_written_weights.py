@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import tf_robust as tfr
-from tests.conversion.files import NODES, WEIGHTS, check_same_scores, train, write
+from tests.conversion.files import NODES, WEIGHTS, check_same_scores, torch_module, train, write
 from tf_robust.conversion.converted import convert, converted
 from tf_robust.conversion.state_dict import trained_entries
 
@@ -90,7 +90,7 @@ def test_the_epsilon_that_fits_best_is_divided_out(epsilon):
 def test_entries_that_do_not_fit_are_refused():
     initial = entries()
     weights = folded(initial)
-    with pytest.raises(ValueError, match="none for onnx::Conv_1, onnx::Conv_2, head"):
+    with pytest.raises(ValueError, match="onnx::Conv_1, onnx::Conv_2, head"):
         trained_entries({"other": np.ones(3, np.float32)}, weights, {name: [value + 1] for name, value in weights.items()})
     twice = {"first": np.ones(4, np.float32), "second": np.ones(4, np.float32)}
     with pytest.raises(ValueError, match="Received: first, .*shared"):
@@ -137,17 +137,13 @@ def test_files_of_open_sizes_and_fixed_batches(tmp_path):
 
 def test_scores_that_differ_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(keras.Model, "predict_on_batch", lambda self, images: np.asarray(self(images)) * 1.01)
-    with pytest.raises(ValueError, match="Received: scores that differ by 0.01"):
+    with pytest.raises(ValueError, match="differ by 0.01"):
         convert(write(tmp_path / "model.onnx"))
 
 
 @pytest.mark.parametrize("kind", ("module", "torchscript", "pt2"))
 def test_models_of_pytorch_and_back(tmp_path, kind):
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("onnxscript")
-    torch.manual_seed(0)
-    layers = [torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.Flatten()]
-    module = torch.nn.Sequential(*layers, torch.nn.Linear(4 * 3 * 2, 5)).eval()
+    torch, module = pytest.importorskip("torch"), torch_module()
     images = np.random.RandomState(0).uniform(size=(3, 8, 6, 3)).astype(np.float32)
     batch = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
     source = module
