@@ -18,7 +18,7 @@ from tf_robust.models.outputs import PROBABILITY_TOLERANCE
 from tf_robust.ops import image_ops
 from tf_robust.saved_models.formats import format_of
 from tf_robust.saved_models.interface import Kind, ModelInterface, read_card
-from tf_robust.saved_models.signatures import BEFORE_SOFTMAX, Signature, described, shape_text
+from tf_robust.saved_models.signatures import BEFORE_SOFTMAX, Signature, shape_text
 from tf_robust.utils.errors import cause
 from tf_robust.utils.files import digest_of_folder
 
@@ -57,7 +57,6 @@ class Classifier:
         output_name: of the logits or probabilities among the outputs of the signature.
         card: content of the model's `card.json`, or {}.
         batch_dependence: how its scores depend on the other images of a batch, for JSON; {}: not at all, or not checked.
-        description: the model and how it is called, in one line.
 
     Examples:
         >>> from tf_robust.saved_models import loading
@@ -76,24 +75,18 @@ class Classifier:
         self.batch_dependence: dict[str, typing.Any] = {}
         self._signature, ((self._argument, spec),) = signature, signature.inputs.items()
         self._type, self.output_name = spec.dtype, signature.output(interface.outputs)
-        input_shape, output_spec = spec.shape.with_rank(4), signature.outputs[self.output_name]
+        input_shape, output_shape = spec.shape.with_rank(4), signature.outputs[self.output_name].shape
         self._scale, self._offset = _scaling(interface, spec.dtype, input_shape[3])
         self.input_shape = _accepted_shape(input_shape, interface.input_size, 3 if interface.blue_first else len(self._scale))
         self.takes_uint8, self.has_graph = spec.dtype == tf.uint8, signature.has_graph
         self.pixel_scale = "0,255" if self.takes_uint8 else interface.input_range
-        columns = output_spec.shape[1] if output_spec.shape.rank else None
+        columns = output_shape[1] if output_shape.rank else None
         self.has_one_output, self.num_classes = None if columns is None else columns == 1, 2 if columns == 1 else columns
         self.has_embedding = "embedding" in signature.outputs and signature.outputs["embedding"].shape.rank == 2
         files = ("saved_model.pb", weights.FILE)
         self.is_exported = "input" in self.card and all(os.path.isfile(os.path.join(path, name)) for name in files)
         read_by = format_of(path)
         self._smallest = SMALLEST_PROBABILITY if read_by is None or read_by.gradients else _SMALLEST_WITHOUT_GRADIENT
-        gradients = " as uint8 (no gradients)" if self.takes_uint8 else ""
-        size = f", input_size {interface.input_size}" if interface.input_size else ""
-        self.description = (
-            f"{path}, signature {interface.signature!r}: {described(signature.inputs)}, "
-            f"input_range {self.pixel_scale}{gradients}{size} -> {described({self.output_name: output_spec})}, {interface.outputs}"
-        )
 
     def __call__(self, images: tf.Tensor | ArrayLike) -> tf.Tensor:
         return self.outputs(images)["logits"]
