@@ -13,6 +13,7 @@ import tensorflow as tf
 from PIL import Image
 
 from tests.command_line import main
+from tests.saved_models.loading_models import Bessel
 from tests.small_runs import eagerly, read, without_charts  # noqa: F401
 from tf_robust import data, evaluation, exporter
 from tf_robust.cli import commands
@@ -115,26 +116,25 @@ def test_integers_are_calibrated_on_all_classes_of_data_that_are_sorted_by_class
     assert np.bincount(np.round(255 * found[:, 0, 0, 0]).astype(int)).tolist() == [10] * 10
 
 
-def test_a_file_is_written_anew_for_other_images(theirs, tmp_path, capsys):
-    for name in ("plain", "data.npz"):
-        copy = shutil.copytree if os.path.isdir(theirs / name) else shutil.copyfile
-        copy(theirs / name, tmp_path / name)
-    command = ["evaluate", f"{tmp_path}/plain", f"--data=npz:{tmp_path}/data.npz", "--formats=tflite_int8", "--evaluations=clean"]
-    command += ["--check_inputs=false", f"--workdir={tmp_path}/out"]
-    main(*command)
-    int8 = tmp_path / "out" / "formats" / "exported" / "model_int8.tflite"
-    before = int8.read_bytes()
-    with np.load(tmp_path / "data.npz") as arrays:
-        images, labels = arrays["images"], arrays["labels"]
-    np.savez(tmp_path / "data.npz", images=images // 2 + 1, labels=labels)
-    main(*command)
-    assert int8.read_bytes() != before
+def test_a_file_is_written_anew_for_other_images(theirs, tmp_path):
+    command = ["evaluate", f"{theirs}/plain", f"--data=npz:{tmp_path}/data.npz", "--formats=tflite_int8", "--evaluations=clean"]
+    written, arrays = [], dict(np.load(theirs / "data.npz"))
+    for images in (arrays["images"], arrays["images"] // 2 + 1):
+        np.savez(tmp_path / "data.npz", images=images, labels=arrays["labels"])
+        main(*command, "--check_inputs=false", f"--workdir={tmp_path}/out")
+        written.append((tmp_path / "out" / "formats" / "exported" / "model_int8.tflite").read_bytes())
+    assert written[0] != written[1]
 
 
 @keras.saving.register_keras_serializable("theirs")
 class Scale(keras.layers.Layer):
     def call(self, images):
         return images * 2
+
+
+def flat_network(*first):
+    """Images 16 x 16 -> the scores of 3 classes."""
+    return keras.Sequential([keras.Input((16, 16, 1)), *first, keras.layers.Flatten(), keras.layers.Dense(3)])
 
 
 class Subclassed(keras.Model):
@@ -162,15 +162,14 @@ def test_models_of_python(theirs, tmp_path, capsys):
     where, options = f"--data=npz:{theirs}/data.npz", ["--check_inputs=false", "--outputs=logits"]
     main("export", f"{__name__}:subclassed", where, *options, f"--workdir={tmp_path}/subclassed")
     assert "Note: keras is left out: " in capsys.readouterr().out and (tmp_path / "subclassed" / "saved_model").is_dir()
-    with pytest.raises(ValueError, match="Expected a model of TensorFlow operations. Received: .*, which calls Python code"):
+    with pytest.raises(ValueError, match="calling_python.* Python code"):
         main("export", f"{__name__}:calling_python", where, *options, "--formats=savedmodel", f"--workdir={tmp_path}/python")
 
 
 @pytest.mark.slow
 def test_the_latency_of_a_file_with_classes_of_the_user_is_left_out(theirs, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(latency, "milliseconds", MILLISECONDS)
-    layers = [keras.Input((16, 16, 1)), Scale(), keras.layers.Flatten(), keras.layers.Dense(3)]
-    keras.Sequential(layers).save(tmp_path / "model.keras")
+    flat_network(Scale()).save(tmp_path / "model.keras")
     options = ["--formats=keras", "--evaluations=clean", "--check_inputs=false", f"--workdir={tmp_path}/out"]
     main("evaluate", f"{tmp_path}/model.keras", f"--data=npz:{theirs}/data.npz", *options)
     assert "the latency of keras is left out." in capsys.readouterr().out
@@ -179,8 +178,7 @@ def test_the_latency_of_a_file_with_classes_of_the_user_is_left_out(theirs, tmp_
 
 
 def test_attacks_are_transferred_from_the_model_with_its_own_pixel_scale(theirs, tmp_path, capsys):
-    layers = [keras.Input((16, 16, 1)), keras.layers.Flatten(), keras.layers.Dense(3)]
-    keras.Sequential(layers).save(tmp_path / "model.keras")
+    flat_network().save(tmp_path / "model.keras")
     options = ["--formats=keras", "--evaluations=clean,adversarial", "--attack=pgd", "--attack_radii=linf_8/255", "--check_inputs=false"]
     scale = "mean=0.306 std=0.376"
     flags = [f"--data=npz:{theirs}/data.npz", *options, f"--input_range={scale}", "--noattack_checks", f"--workdir={tmp_path}/out"]
@@ -214,7 +212,7 @@ def test_a_run_in_bfloat16_is_deployed_in_float32(tmp_path, capsys):
 def test_required_bounds_hold_for_every_format(exported, tmp_path, monkeypatch):
     monkeypatch.setattr(commands, "_report", lambda *_: None)
     arguments = ["evaluate", exported, "--formats=tflite", "--evaluations=clean", "--subset=30", f"--workdir={tmp_path}/out"]
-    with pytest.raises(SystemExit, match="(?s)Requirements not met:\ntflite:\n  deployed/bytes is .*, required <= 1000"):
+    with pytest.raises(SystemExit, match="(?s)tflite:\n  deployed/bytes"):
         main(*arguments, "--require=deployed/bytes<=1000")
 
 
@@ -231,8 +229,7 @@ def test_files_of_a_keras_file_have_its_pixel_scale_and_its_probabilities(export
         logits = load_classifier(folder / FORMATS[name].file)(sample).numpy()
         np.testing.assert_allclose(scipy.special.softmax(logits, axis=1), probabilities, atol=1e-4)
         card = read(exporter.card_of(str(folder / FORMATS[name].file)))
-        assert card["input"]["range"] == [0, 255] and card["output"] == "probabilities"
-        assert read(exporter.card_of(str(folder / FORMATS[name].file)))["interface"]["input_range"] == "0,255"
+        assert card["input"]["range"] == [0, 255] and card["output"] == "probabilities" and card["interface"]["input_range"] == "0,255"
 
 
 def test_a_converter_that_computes_something_else_is_noticed_and_leaves_nothing(exported, tmp_path, monkeypatch):
@@ -240,7 +237,7 @@ def test_a_converter_that_computes_something_else_is_noticed_and_leaves_nothing(
         shutil.copy(os.path.join(exported, "exported", "model_int8.tflite"), path)
 
     monkeypatch.setattr("tf_robust.saved_models.export.write", with_other_weights)
-    with pytest.raises(ValueError, match="Expected tflite to give the logits of .*zoo:digits.*Received: a difference of"):
+    with pytest.raises(ValueError, match="tflite .*zoo:digits.* difference"):
         main("export", "zoo:digits/lenet_augmix", "--formats=tflite", f"--workdir={tmp_path}/out")
     assert os.listdir(tmp_path / "out") == []
 
@@ -249,10 +246,9 @@ def test_a_converter_that_computes_something_else_is_noticed_and_leaves_nothing(
     ("keras", "all", "evaluated on all of its images."),
     ("keras,tflite_int8", "test", "evaluated on the test part, as tflite_int8 is calibrated on the training part. To compare another"),
 ])  # fmt: skip
-def test_the_note_on_data_without_splits_says_what_is_evaluated(formats, split, note, tmp_path, capsys):
-    images = np.random.default_rng(0).integers(0, 256, (120, 16, 16, 1), np.uint8)
-    np.savez(tmp_path / "data.npz", images=images, labels=np.arange(120) % 3)
-    keras.Sequential([keras.Input((16, 16, 1)), keras.layers.Flatten(), keras.layers.Dense(3)]).save(tmp_path / "theirs.keras")
+def test_the_note_on_data_without_splits_says_what_is_evaluated(formats, split, note, theirs, tmp_path, capsys):
+    flat_network().save(tmp_path / "theirs.keras")
+    shutil.copy(theirs / "data.npz", tmp_path)  # a note is printed once for each file
     own = (str(tmp_path / "theirs.keras"), f"--data=npz:{tmp_path}/data.npz", f"--formats={formats}", f"--workdir={tmp_path}/out")
     main("evaluate", *own, "--evaluations=clean", "--check_inputs=false")
     printed = capsys.readouterr().out
@@ -265,24 +261,17 @@ def test_the_note_on_data_without_splits_says_what_is_evaluated(formats, split, 
 
 
 def test_no_images_to_calibrate_on(tmp_path):
-    for label in range(10):
-        os.makedirs(tmp_path / "photos" / "test" / str(label))
-        for i in range(3):
-            Image.fromarray(np.full((32, 32, 3), 20 * label + i, np.uint8)).save(tmp_path / "photos" / "test" / str(label) / f"{i}.png")
-    arguments = ["export", "zoo:cifar10/resnet8_cross_entropy", f"--data=folder:{tmp_path}/photos", f"--workdir={tmp_path}/out"]
-    with pytest.raises(
-        ValueError, match="Expected training images to calibrate tflite_int8 on. Received: folder:.*Try: a folder with train/"
-    ):
-        main(*arguments, "--formats=tflite,tflite_int8")
+    flat_network().save(tmp_path / "model.keras")
+    for label in ("a", "b", "c"):
+        os.makedirs(tmp_path / "photos" / "test" / label)
+        Image.fromarray(np.zeros((16, 16), np.uint8)).save(tmp_path / "photos" / "test" / label / "0.png")
+    arguments = [f"{tmp_path}/model.keras", f"--data=folder:{tmp_path}/photos", "--check_inputs=false", "--formats=tflite,tflite_int8"]
+    with pytest.raises(ValueError, match="training images to calibrate tflite_int8"):
+        main("export", *arguments, f"--workdir={tmp_path}/out")
     assert sorted(os.listdir(tmp_path / "out")) == ["model.tflite", "model.tflite.json"]
-    with pytest.raises(ValueError, match="Expected training images to calibrate tflite_int8 on"):  # before anything is evaluated
-        main("evaluate", *arguments[1:3], "--formats=tflite,tflite_int8", "--evaluations=clean", f"--workdir={tmp_path}/evaluated")
+    with pytest.raises(ValueError, match="training images to calibrate tflite_int8"):  # before anything is evaluated
+        main("evaluate", *arguments, "--evaluations=clean", f"--workdir={tmp_path}/evaluated")
     assert not os.path.exists(tmp_path / "evaluated" / "formats" / "exported")
-
-
-class Bessel(keras.layers.Layer):
-    def call(self, images):
-        return tf.math.bessel_i1e(images)
 
 
 @pytest.fixture(scope="module")
@@ -293,8 +282,7 @@ def theirs(tmp_path_factory):
     np.savez(root / "data.npz", images=images, labels=np.arange(120) % 3)
     keras.utils.set_random_seed(0)
     for name, layers in (("plain", []), ("bessel", [Bessel()])):
-        network = keras.Sequential([keras.Input((16, 16, 1)), *layers, keras.layers.Flatten(), keras.layers.Dense(3)])
-        network.export(str(root / name), verbose=False)
+        flat_network(*layers).export(str(root / name), verbose=False)
     return root
 
 
@@ -314,12 +302,12 @@ def test_all_formats_that_can_be_written_are_written(theirs, tmp_path, capsys):
     export(theirs, "bessel", tmp_path / "default")
     printed = capsys.readouterr().out
     for name in ("tflite", "tflite_float16", "tflite_int8", "onnx"):
-        assert re.search(rf"\nNot written: {name}. Expected a model of operations .* unsupported operations: BesselI1e", printed)
+        assert re.search(rf"\nNot written: {name}.* BesselI1e", printed)
     assert [name for name in os.listdir(tmp_path / "default") if not name.startswith("model")] == ["saved_model"]
-    with pytest.raises(ValueError, match=r"(?s)Expected all formats to be written. Not written:\n  keras: .*\n  onnx: .*BesselI1e"):
+    with pytest.raises(ValueError, match=r"(?s)\n  keras: .*\n  onnx: .*BesselI1e"):
         export(theirs, "bessel", tmp_path / "chosen", "--formats=keras,onnx,savedmodel")
     assert os.listdir(tmp_path / "chosen") == ["saved_model"]
-    with pytest.raises(ValueError, match="^Expected a Keras model .* whose layers are unknown"):
+    with pytest.raises(ValueError, match="^Expected a Keras model .*plain"):
         export(theirs, "plain", tmp_path / "one", "--formats=keras,onnx")
     assert sorted(os.listdir(tmp_path / "one")) == ["model.onnx", "model.onnx.json"]
 
@@ -327,10 +315,10 @@ def test_all_formats_that_can_be_written_are_written(theirs, tmp_path, capsys):
 @pytest.mark.parametrize(
     "line, message",
     [
-        ("export zoo:digits/lenet_augmix --formats=tflite_int", "Unknown value of --formats: 'tflite_int'. Did you mean 'tflite_int8'"),
-        ("evaluate zoo:digits/lenet_augmix --formats=oxxn", "Unknown value of --formats: 'oxxn'.*onnx"),
-        ("export zoo:digits/lenet_augmix --formats=", "Expected --formats, of: savedmodel, keras"),
-        ("export", "Expected a model. Received: none. Try: tf-robust export MODEL"),
+        ("export zoo:digits/lenet_augmix --formats=tflite_int", "--formats: 'tflite_int'.*'tflite_int8'"),
+        ("evaluate zoo:digits/lenet_augmix --formats=oxxn", "--formats: 'oxxn'.*onnx"),
+        ("export zoo:digits/lenet_augmix --formats=", "--formats, of: savedmodel, keras"),
+        ("export", "Expected a model"),
     ],
 )
 def test_bad_command_lines(line, message):
@@ -340,7 +328,7 @@ def test_bad_command_lines(line, message):
 
 def test_files_that_were_converted_already_are_refused_at_once(exported):
     path = os.path.join(exported, "exported", "model.tflite")
-    with pytest.raises(ValueError, match="Expected a model that can be converted.*model.tflite. Try: the float model"):
+    with pytest.raises(ValueError, match="model.tflite"):
         read_command(["export", path, "--data=digits", "--formats=onnx"])
 
 
@@ -348,5 +336,5 @@ def test_files_that_were_converted_already_are_refused_at_once(exported):
 def test_a_missing_package_is_named_with_its_extra(name, package, extra, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda module: None if module == package else find(module))
-    with pytest.raises(ValueError, match=rf"{package} for --formats={name}. Not installed. Try: pip install 'tf_robust\[{extra}\]'"):
+    with pytest.raises(ValueError, match=rf"{package} for --formats={name}.*tf_robust\[{extra}\]"):
         read_command(["export", "zoo:digits/lenet_augmix", f"--formats={name}"])

@@ -92,9 +92,9 @@ def test_what_needs_gradients_is_left_out_of_files_without_them(page):
 
 def test_bad_choices(model, tmp_path):
     place = f"--workdir={tmp_path}/out"
-    with pytest.raises(ValueError, match="Expected adaptation=none with formats.*Received: batch_norm. Try: the model itself"):
+    with pytest.raises(ValueError, match="adaptation=none .* batch_norm"):
         main("evaluate", model, "--data=digits", "--formats=keras", "--adaptation=batch_norm", place)
-    with pytest.raises(ValueError, match="that needs no gradients.*Received: attack_curves. Try: evaluations=clean,attack_curves, or"):
+    with pytest.raises(ValueError, match="needs no gradients.* attack_curves"):
         main("evaluate", model, "--data=digits", "--formats=keras,tflite", "--evaluations=attack_curves", place)
     assert not (tmp_path / "out").exists()
 
