@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tf_robust import report
 
-@pytest.fixture
+
+@pytest.fixture(scope="session")
 def evaluate():
     """Function (row, seed, {metric: value}) -> evaluation of such a run; intervals are value ± 0.01."""
 
@@ -26,7 +28,24 @@ def evaluate():
     return evaluation
 
 
-@pytest.fixture
+def per_image(values):
+    """Like `evaluation.PerImage`, from {(row, seed): {metric: values}} of the same images."""
+    return lambda evaluation, metric: ("same", values[evaluation["row"], evaluation["seed"]][metric])
+
+
+@pytest.fixture(scope="session")
+def table_per_image(evaluate):
+    """Function {(row, seed): {metric: values}} -> table of runs with these results per image."""
+
+    def table(values, baseline=None):
+        means = {run: {metric: float(of_metric.mean()) for metric, of_metric in of_run.items()} for run, of_run in values.items()}
+        runs = [evaluate(*run, of_run) for run, of_run in means.items()]
+        return report.aggregate(runs, baseline=baseline, per_image=per_image(values))
+
+    return table
+
+
+@pytest.fixture(scope="session")
 def three_seeds(evaluate):
     """`xe` and `fcl`, three seeds: fcl gains 0.2, 0.3, 0.25 in un; bal differs by 0.01, -0.01, 0."""
     return [
@@ -40,8 +59,8 @@ def three_seeds(evaluate):
 
 
 def is_image(path):
-    sample_image = np.asarray(Image.open(path).convert("L"))
-    return min(sample_image.shape) > 60 and sample_image.std() > 5
+    pixels = np.asarray(Image.open(path).convert("L"))
+    return min(pixels.shape) > 60 and pixels.std() > 5
 
 
 def values_of(chart):

@@ -25,13 +25,11 @@ MODELS = {
     "never": (np.full(200, 0.9), np.zeros(200, bool)),
     "always": (np.ones(200), np.ones(200, bool)),
 }
-both = pytest.mark.parametrize("draw", [curves.reliability_diagram, curves.response_rate_curves])
 
 
-@pytest.mark.parametrize("names", [["many"], list(MODELS)])
-@both
-def test_images(tmp_path, draw, names):
-    assert is_image(save_png(draw({name: MODELS[name] for name in names}), str(tmp_path / "made")))
+@pytest.mark.parametrize("draw", [curves.reliability_diagram, curves.response_rate_curves])
+def test_models_of_any_size_are_drawn(tmp_path, draw):
+    assert is_image(save_png(draw(MODELS), str(tmp_path / "made")))
 
 
 def test_the_diagram_has_a_point_for_every_bin():
@@ -55,12 +53,6 @@ def test_curves_have_their_aurra_and_begin_at_the_lowest_response_rate():
     assert ordered[0]["AURRA"] == pytest.approx(0.792, abs=1e-3)
     many = [value for value in points if value["row"] == "many"]
     assert len(many) == 200 and 0.02 <= many[0]["rate"] < 0.03 and many[-1]["rate"] == 1
-
-
-@both
-def test_bad_models_are_named(draw):
-    with pytest.raises(ValueError, match="Expected confidences"):
-        draw({"bad": ([0.5, 2.0], [0, 1])})
 
 
 def test_curves_of_distances_rise_by_one_image_a_distance():
@@ -93,11 +85,13 @@ def test_many_radii_are_thinned(tmp_path):
 
 def test_risk_is_the_error_of_the_most_confident(tmp_path):
     chart = curves.risk_coverage({"a": {"clean": BINS}})
-    points = {round(one["coverage"], 6): round(one["error"], 6) for one in values_of(chart)}
-    assert points == {0.6: 0.05, 0.9: round(12 / 90, 6), 1.0: 0.2} and is_image(save_png(chart, str(tmp_path)))
+    points = sorted({(one["coverage"], one["error"]) for one in values_of(chart)})
+    np.testing.assert_allclose(points, [(0.6, 0.05), (0.9, 12 / 90), (1, 0.2)])
+    assert is_image(save_png(chart, str(tmp_path)))
 
 
 def test_reliability_is_the_accuracy_of_each_bin(tmp_path):
     chart = curves.reliability_by_severity({"a": {"clean": BINS}})
-    assert [round(one["confidence"], 6) for one in values_of(chart)] == [0.3, 0.7, 0.95]
-    assert [round(one["accuracy"], 6) for one in values_of(chart)] == [0.2, 0.7, 0.95] and is_image(save_png(chart, str(tmp_path)))
+    points = [(one["confidence"], one["accuracy"]) for one in values_of(chart)]
+    np.testing.assert_allclose(points, [(0.3, 0.2), (0.7, 0.7), (0.95, 0.95)])
+    assert is_image(save_png(chart, str(tmp_path)))

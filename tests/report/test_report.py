@@ -9,10 +9,11 @@ from tf_robust.utils.files import read_json
 SETTINGS = {"title": "A <b>title</b>", "command": "python x --a='<&>'", "commit": "abc"}
 
 
-@pytest.fixture
-def folder(tmp_path, three_seeds):
-    report.write(str(tmp_path), three_seeds, paper={"xe": {"un": [0.4, 0.03]}}, notes=["<script>alert(1)</script>"], **SETTINGS)
-    return tmp_path
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, three_seeds):
+    folder = tmp_path_factory.mktemp("report")
+    report.write(str(folder), three_seeds, paper={"xe": {"un": [0.4, 0.03]}}, notes=["<script>alert(1)</script>"], **SETTINGS)
+    return folder
 
 
 def test_write_leaves_no_temporary_files(folder):
@@ -28,8 +29,10 @@ def test_write_leaves_no_temporary_files(folder):
 
 def test_results_can_be_read_back(folder):
     recorded = read_json(folder / "results.json")
-    assert recorded["versions"] == {"numpy": "2.4"} and recorded["date"] == "2026-11-21"
-    assert len(recorded["rows"]) == 4
+    rows = recorded.pop("rows")
+    assert recorded == {"command": SETTINGS["command"], "commit": "abc", "versions": {"numpy": "2.4"}, "date": "2026-11-21"}
+    (entry,) = (row for row in rows if (row["row"], row["metric"]) == ("xe", "un"))
+    assert (entry["min"], entry["max"], entry["paper"]) == (0.35, 0.45, [0.4, 0.03]) and len(rows) == 4
 
 
 def test_html_is_escaped_and_self_contained(folder):
@@ -41,14 +44,14 @@ def test_html_is_escaped_and_self_contained(folder):
     assert 'name="viewport"' in text and "prefers-color-scheme: dark" in text
 
 
-def test_html_has_summary_values_and_differences(folder, three_seeds):
+def test_html_has_summary_values_differences_and_the_time_of_training(folder, three_seeds):
     text = (folder / "report.html").read_text().replace("\xa0", " ")
     lines = report.summarize(report.aggregate(three_seeds))
     assert all(f"<dt>{label}</dt><dd>{numbers}</dd>" in text for label, numbers in lines)
     heading = 'data-heading="Uniform noise (UN)"'
     assert f'<td {heading} data-value="0.4"><span>0.400 <small>± 0.050</small> <small>paper 0.400 ± 0.030</small></span></td>' in text
     assert f'<td {heading} data-value="0.25"><span>▲ +0.250 <small>[+0.126, +0.374]</small></span></td>' in text
-    assert "<strong>0.650</strong> <small>± 0.050</small>" in text
+    assert "<strong>0.650</strong> <small>± 0.050</small>" in text and "6 runs, 3.0 minutes in all" in text
 
 
 def test_html_explains_the_measures_that_it_shows(folder):
@@ -59,26 +62,23 @@ def test_html_explains_the_measures_that_it_shows(folder):
     assert "<code>bal</code>" in legend and "<code>nun</code>" not in legend
 
 
-def test_runs_are_counted(folder):
-    text = (folder / "report.html").read_text()
-    assert "6 runs, 3.0 minutes in all" in text
-
-
 def test_html_escapes_names_of_rows_and_metrics(evaluate):
     table = report.aggregate([evaluate("<i>", 0, {"<u>": 0.5}), evaluate("b", 0, {"<u>": 0.4})])
     text = report.to_html(table, "t", charts=charts.of_table(table)).replace(chart.library(), "")
     assert "<i>" not in text and "<u>" not in text and "&lt;i&gt;" in text
 
 
-def test_one_run_makes_a_report(tmp_path, three_seeds):
+def test_the_report_of_one_run_has_no_comparison_and_no_bold(tmp_path, three_seeds):
     table = report.write(str(tmp_path), three_seeds[:1], **SETTINGS)
-    assert table["order"] == ["xe"] and "Against" not in (tmp_path / "report.html").read_text()
+    text = (tmp_path / "report.md").read_text()
+    assert table["order"] == ["xe"] and "**" not in text and "Against" not in text + (tmp_path / "report.html").read_text()
 
 
-def test_runs_that_differ_are_named(tmp_path, three_seeds):
-    three_seeds[0]["data"] = "letters"
-    report.write(str(tmp_path), three_seeds, **SETTINGS)
-    assert "The runs differ in data: letters, digits." in (tmp_path / "report.md").read_text()
+def test_runs_that_differ_and_notes_on_the_evaluations_are_named(tmp_path, three_seeds):
+    report.write(str(tmp_path), [{**three_seeds[0], "data": "letters", "notes": ["without fog"]}, *three_seeds[1:]], **SETTINGS)
+    for name in ("report.md", "report.html"):
+        text = (tmp_path / name).read_text()
+        assert "The runs differ in data: letters, digits." in text and "xe: without fog." in text
 
 
 def test_corruptions_have_a_separate_table_and_a_heat_map(tmp_path, evaluate):
@@ -87,11 +87,9 @@ def test_corruptions_have_a_separate_table_and_a_heat_map(tmp_path, evaluate):
     report.write(str(tmp_path), runs, title="T", command="c", commit="x")
     assert "| Fog | 0.625 [0.615, 0.635] | – |" in (tmp_path / "report.md").read_text()
     text = (tmp_path / "report.html").read_text()
-    assert (
-        ">Fog</th>" in text and '<td data-heading="xe" data-value="0.625"><span>0.625 <small>[0.615,\xa00.635]</small></span></td>' in text
-    )
-    assert "Name in files and flags: corruptions/fog" in text
-    assert "fog" in (tmp_path / "report.html").read_text() and (tmp_path / "figures" / "corruptions.png").exists()
+    assert '<td data-heading="xe" data-value="0.625"><span>0.625 <small>[0.615,\xa00.635]</small></span></td>' in text
+    assert ">Fog</th>" in text and "Name in files and flags: corruptions/fog" in text
+    assert (tmp_path / "figures" / "corruptions.png").exists()
 
 
 # --- Markdown, text and LaTeX
@@ -107,11 +105,6 @@ def test_markdown_has_summary_values_paper_differences_and_notes(three_seeds):
     assert "| xe | **0.910 ± 0.010** | 0.400 ± 0.050 (paper 0.407 ± 0.030) |" in text
     assert "| fcl | +0.000 [-0.025, +0.025] | ▲ +0.250 [+0.126, +0.374] |" in text
     assert "```\npython x\n```" in text and text.endswith("- A note.\n")
-
-
-def test_markdown_of_one_row_has_no_comparison_and_no_bold(three_seeds):
-    text = report.to_markdown(report.aggregate(three_seeds[:1]), "One")
-    assert "**" not in text and "Against" not in text
 
 
 def test_markdown_marks_missing_cells(three_seeds, evaluate):

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from tests.report.conftest import per_image
 from tf_robust import report
 from tf_robust.report import sections, summary, tables
 from tf_robust.report.tables import kinds_of_robustness
@@ -18,18 +19,10 @@ def test_mean_std_and_interval_over_seeds(three_seeds):
     np.testing.assert_allclose([entry["low"], entry["high"]], expected)
 
 
-def test_difference_is_the_paired_t_interval(three_seeds):
-    difference = tables.aggregate(three_seeds)["cells"]["fcl", "un"]["difference"]
-    expected = scipy.stats.ttest_rel([0.60, 0.65, 0.70], [0.40, 0.35, 0.45]).confidence_interval()
-    np.testing.assert_allclose(difference["mean"], 0.25)
-    np.testing.assert_allclose([difference["low"], difference["high"]], expected)
-    assert difference["pairs"] == 3 and difference["baseline"] == "xe"
-
-
 def test_difference_uses_common_seeds_only(three_seeds, evaluate):
     table = tables.aggregate([*three_seeds[:3], evaluate("fcl", 7, {"un": 0.0})])
     difference = table["cells"]["fcl", "un"]["difference"]
-    assert difference["pairs"] == 1 and difference["low"] is None
+    assert difference["pairs"] == 1 and difference["low"] is None and difference["baseline"] == "xe"
     np.testing.assert_allclose(difference["mean"], 0.20)
 
 
@@ -37,11 +30,6 @@ def test_one_seed_keeps_the_binomial_interval(three_seeds):
     entry = tables.aggregate(three_seeds[:1])["cells"]["xe", "bal"]
     assert entry["std"] is None and entry["difference"] is None
     np.testing.assert_allclose([entry["low"], entry["high"]], [0.89, 0.91])
-
-
-def test_equal_values_have_an_interval_without_width(evaluate):
-    (entry,) = tables.aggregate([evaluate("xe", seed, {"un": 0.5}) for seed in range(3)])["cells"].values()
-    assert (entry["low"], entry["high"], entry["std"]) == (0.5, 0.5, 0.0)
 
 
 def test_order_paper_and_missing_metrics(evaluate):
@@ -56,27 +44,15 @@ def test_baseline_is_chosen_or_the_first(evaluate):
     runs = [evaluate("a", 0, {"un": 0.1}), evaluate("b", 0, {"un": 0.2})]
     assert tables.aggregate(runs)["baseline"] == "a"
     assert tables.aggregate(runs, baseline="b")["baseline"] == "b"
-    with pytest.raises(ValueError, match="Unknown baseline row: 'c'"):
+    with pytest.raises(ValueError, match="'c'"):
         tables.aggregate(runs, baseline="c")
 
 
 def test_bad_input_is_named(three_seeds):
     with pytest.raises(ValueError, match="Expected evaluations"):
         tables.aggregate([])
-    with pytest.raises(ValueError, match="Received: two of .*: row 'xe', seed 0"):
+    with pytest.raises(ValueError, match="row 'xe', seed 0"):
         tables.aggregate([three_seeds[0], *three_seeds])
-
-
-def test_results_follow_the_recorded_schema(three_seeds):
-    recorded = tables.results(tables.aggregate(three_seeds, PAPER), "python x", "abc", {"numpy": "2.4"}, "2026-11-21")
-    assert set(recorded) == {"command", "commit", "versions", "date", "rows"}
-    entry = next(row for row in recorded["rows"] if (row["row"], row["metric"]) == ("xe", "un"))
-    assert (entry["min"], entry["max"], entry["paper"]) == (0.35, 0.45, [0.41, 0.02])
-
-
-def test_gain_is_positive_where_a_smaller_error_is_better(evaluate):
-    table = tables.aggregate([evaluate("xe", 0, {"flips/mean": 0.3}), evaluate("fcl", 0, {"flips/mean": 0.1})])
-    assert table["differences"]["fcl", "flips/mean"].gain == pytest.approx(0.2)
 
 
 def with_card(evaluation, **corruptions):
@@ -86,11 +62,7 @@ def with_card(evaluation, **corruptions):
 def test_different_cards_are_refused(evaluate):
     one = with_card(evaluate("xe", 0, {"clean": 0.9, "corruptions/mean15": 0.5}), protocol="cifar_c")
     other = with_card(evaluate("fcl", 0, {"corruptions/mean15": 0.6}), protocol="float")
-    with pytest.raises(
-        ValueError,
-        match=r"'corruptions/mean15' to be measured in one way. Row 'xe', seed 0, and row 'fcl', "
-        r"seed 0, differ in corruptions.protocol \(cifar_c and float\)",
-    ):
+    with pytest.raises(ValueError, match=r"'corruptions/mean15'.*'xe', seed 0.*'fcl', seed 0.*corruptions.protocol \(cifar_c and float\)"):
         tables.aggregate([one, other])
     clean = with_card(evaluate("fcl", 0, {"clean": 0.8}), protocol="float")
     assert tables.aggregate([one, clean])["metrics"] == ["clean", "corruptions/mean15"]  # clean depends on no protocol
@@ -98,18 +70,10 @@ def test_different_cards_are_refused(evaluate):
 
 
 def test_single_corruptions_are_details_unless_there_is_nothing_else(evaluate):
-    metrics = {
-        "clean": 0.9,
-        "corruptions/mean15": 0.5,
-        "corruptions/fog": 0.6,
-        "corruptions/fog/3": 0.6,
-        "flips/tilt": 0.1,
-        "corruptions/noise": 0.4,
-        "corruptions/calibration_rms": 0.2,
-    }
-    table = tables.aggregate([evaluate("xe", 0, metrics)])
-    assert table["metrics"] == ["clean", "corruptions/mean15", "corruptions/noise", "corruptions/calibration_rms"]
-    assert table["details"] == ["corruptions/fog", "corruptions/fog/3", "flips/tilt"]
+    main = ["clean", "corruptions/mean15", "corruptions/noise", "corruptions/calibration_rms"]
+    details = ["corruptions/fog", "corruptions/fog/3", "flips/tilt"]
+    table = tables.aggregate([evaluate("xe", 0, dict.fromkeys([*main[:2], *details, *main[2:]], 0.5))])
+    assert table["metrics"] == main and table["details"] == details
     assert tables.aggregate([evaluate("xe", 0, {"flips/tilt": 0.1})])["metrics"] == ["flips/tilt"]
 
 
@@ -146,21 +110,7 @@ def test_a_frame_has_one_row_for_every_run_and_metric(evaluate):
 
 
 def test_headlines_come_first(evaluate):
-    names = (
-        "calibration/ece",
-        "calibration/rms",
-        "label_fraction_0.1/corruptions/noise",
-        "label_fraction_0.1/corruptions/mean15",
-        "label_fraction_0.5/corruptions/noise",
-        "flips/mean_without_noise",
-        "flips/tilt",
-        "robust/l2_0.5",
-        "clean",
-        "corruptions/mean19",
-    )
-    runs = [evaluate(row, 0, dict.fromkeys(names, 0.5)) for row in ("xe", "fcl")]
-    table = tables.aggregate(runs, paper={"fcl": {"corruptions/mean19": [0.6, None]}})
-    assert table["headlines"] == [
+    headlines = [
         "calibration/rms",
         "label_fraction_0.1/corruptions/mean15",
         "label_fraction_0.5/corruptions/noise",
@@ -169,47 +119,36 @@ def test_headlines_come_first(evaluate):
         "clean",
         "corruptions/mean19",
     ]
-    assert table["metrics"] == [*table["headlines"], "calibration/ece", "label_fraction_0.1/corruptions/noise"]
+    names = ["calibration/ece", headlines[0], "label_fraction_0.1/corruptions/noise", *headlines[1:4], "flips/tilt", *headlines[4:]]
+    runs = [evaluate(row, 0, dict.fromkeys(names, 0.5)) for row in ("xe", "fcl")]
+    table = tables.aggregate(runs, paper={"fcl": {"corruptions/mean19": [0.6, None]}})
+    assert table["headlines"] == headlines
+    assert table["metrics"] == [*headlines, "calibration/ece", "label_fraction_0.1/corruptions/noise"]
     assert table["details"] == ["flips/tilt"]
-
-
-def per_image(values, digest="same"):
-    """Like `evaluation.PerImage`, from {(row, seed): {metric: values}}."""
-    return lambda evaluation, metric: (digest, values[evaluation["row"], evaluation["seed"]][metric])
-
-
-def correctness(count, of, first=0):
-    """Returns bool [of], true for `count` of them from `first` on."""
-    values = np.zeros(of, bool)
-    values[first : first + count] = True
-    return values
 
 
 def test_one_seed_is_compared_image_by_image(evaluate):
     """1,500 images, 0.033 apart: the intervals overlap, but the difference is significant."""
-    xe, fcl = correctness(1100, 1500), correctness(1100, 1500)
-    fcl[:249], fcl[1100:1299] = False, True  # 249 lost, 199 gained
+    images = np.arange(1500)
+    xe, fcl = images < 1100, (images >= 249) & (images < 1299)  # 249 lost, 199 gained
     runs = [evaluate(row, 0, {"bal": values.mean()}) for row, values in (("xe", xe), ("fcl", fcl))]
     for run in runs:
         run["rows"][0].update(low=run["rows"][0]["value"] - 0.022, high=run["rows"][0]["value"] + 0.022)
     before = tables.aggregate(runs)
-    entry = before["cells"]["fcl", "bal"]
-    assert entry["difference"]["images"] is None
+    assert before["cells"]["fcl", "bal"]["difference"]["images"] is None
     table = tables.aggregate(runs, per_image=per_image({("xe", 0): {"bal": xe}, ("fcl", 0): {"bal": fcl}}))
-    entry = table["cells"]["fcl", "bal"]
-    assert entry["difference"]["images"]["p"] == pytest.approx(scipy.stats.binomtest(199, 448).pvalue)
+    difference = table["cells"]["fcl", "bal"]["difference"]
+    assert difference["images"]["p"] == pytest.approx(scipy.stats.binomtest(199, 448).pvalue)
     assert table["differences"]["fcl", "bal"].significant
-    assert entry["difference"]["images"]["mean"] == pytest.approx(entry["difference"]["mean"]) == pytest.approx(-50 / 1500)
+    assert difference["images"]["mean"] == pytest.approx(difference["mean"]) == pytest.approx(-50 / 1500)
     captions = [sections.differences(one).caption for one in (table, before)]
     assert "paired over the images" in captions[0] and "Newcombe" in captions[1]
 
 
-def test_a_difference_is_significant_if_and_only_if_its_interval_excludes_0(evaluate):
+def test_a_difference_is_significant_if_and_only_if_its_interval_excludes_0(table_per_image):
     """Of 7 images that one model alone classifies correctly and 1 of the other: the exact test has p = 0.07, the interval excludes 0."""
-    xe, fcl = np.zeros(40, bool), np.zeros(40, bool)
-    fcl[:7], xe[7] = True, True
-    runs = [evaluate(row, 0, {"bal": values.mean()}) for row, values in (("xe", xe), ("fcl", fcl))]
-    table = tables.aggregate(runs, per_image=per_image({("xe", 0): {"bal": xe}, ("fcl", 0): {"bal": fcl}}))
+    xe, fcl = np.arange(40) == 7, np.arange(40) < 7
+    table = table_per_image({("xe", 0): {"bal": xe}, ("fcl", 0): {"bal": fcl}})
     assert table["cells"]["fcl", "bal"]["difference"]["images"]["p"] == pytest.approx(0.0703, abs=1e-4)
     _, low, high, significant, *_ = table["differences"]["fcl", "bal"]
     expected = scipy.stats.ttest_rel(fcl, xe * 1.0).confidence_interval()
@@ -221,10 +160,10 @@ def test_a_difference_is_significant_if_and_only_if_its_interval_excludes_0(eval
 
 def test_other_images_are_not_paired(evaluate):
     runs = [evaluate("xe", 0, {"un": 0.5}), evaluate("fcl", 0, {"un": 0.6})]
-    values = {"xe": ("these", correctness(50, 100)), "fcl": ("others", correctness(60, 100))}
-    assert tables.aggregate(runs, per_image=lambda e, _: values[e["row"]])["cells"]["fcl", "un"]["difference"]["images"] is None
-    values = {"xe": ("these", correctness(50, 100)), "fcl": None}
-    assert tables.aggregate(runs, per_image=lambda e, _: values[e["row"]])["cells"]["fcl", "un"]["difference"]["images"] is None
+    for of_fcl in (("others", np.arange(100) < 60), None):
+        values = {"xe": ("these", np.arange(100) < 50), "fcl": of_fcl}
+        table = tables.aggregate(runs, per_image=lambda evaluation, _: values[evaluation["row"]])
+        assert table["cells"]["fcl", "un"]["difference"]["images"] is None
 
 
 def test_intervals_over_several_seeds_have_the_variation_over_the_images_too(three_seeds):
@@ -245,15 +184,14 @@ def test_intervals_over_several_seeds_have_the_variation_over_the_images_too(thr
 
 
 @pytest.mark.parametrize("scales", [(0.03, 0.0, 0.0), (0.0, 0.5, 0.0), (0.0, 0.0, 0.5), (0.02, 0.3, 0.3)], ids=str)
-def test_intervals_cover_the_true_difference(evaluate, scales):
+def test_intervals_cover_the_true_difference(table_per_image, scales):
     """Standard deviations over seeds, over images and of both together. Without the images the second one covers it in 0 %."""
     random, covered = np.random.default_rng(0), 0
     for _ in range(200):
         of_seeds, of_images, of_both = (scale * random.standard_normal(shape) for scale, shape in zip(scales, ((3, 1), (1, 200), (3, 200))))
         noise = 0.1 + of_seeds + of_images + of_both
         values = {("xe", seed): {"un": np.zeros(200)} for seed in range(3)} | {("fcl", seed): {"un": noise[seed]} for seed in range(3)}
-        runs = [evaluate(row, seed, {"un": of_run["un"].mean()}) for (row, seed), of_run in values.items()]
-        found = tables.aggregate(runs, per_image=per_image(values))["differences"]["fcl", "un"]
+        found = table_per_image(values)["differences"]["fcl", "un"]
         covered += found.low <= 0.1 <= found.high
     assert covered >= scipy.stats.binom.ppf(0.001, 200, 0.95)
 
