@@ -29,14 +29,6 @@ def test_flip_probability_equals_a_loop_over_frames():
         assert metrics.flip_probability(CLASSES, noise=noise, stride=stride) == pytest.approx(expected, rel=1e-12)
 
 
-def test_flip_probability_by_hand():
-    predictions = [[4, 4, 7, 4, 4], [1, 1, 1, 1, 2]]
-    assert metrics.flip_probability(predictions) == 3 / 8
-    assert metrics.flip_probability(predictions, noise=True) == 2 / 8
-    assert metrics.flip_probability(predictions, stride=2) == 3 / 6
-    assert metrics.flip_probability([[5, 5, 5]]) == 0.0 and metrics.flip_probability([[0, 1, 0]]) == 1.0
-
-
 def test_bad_predictions_are_named():
     for predictions, options, message in (
         ([1, 2, 3], {}, r"\(3,\)"),
@@ -54,6 +46,7 @@ def test_bad_predictions_are_named():
 
 ALEXNET_P = metrics.reference_table("alexnet_imagenet_p")
 TEN = {name: 0.01 * i for i, name in enumerate(metrics.PERTURBATIONS, start=1)}
+CIFAR_TEN = {"spatter" if name == "snow" else name: p for name, p in TEN.items()}
 
 
 def test_names_of_perturbations():
@@ -91,26 +84,27 @@ def test_an_unverified_table_is_labelled():
 
 
 def test_mean_flip_probability():
-    assert metrics.mean_flip_probability(TEN) == pytest.approx(0.055)
-    cifar = {"spatter" if name == "snow" else name: p for name, p in TEN.items()}
-    assert metrics.mean_flip_probability(cifar) == pytest.approx(0.055)
+    for ten in (TEN, CIFAR_TEN):
+        assert metrics.mean_flip_probability(ten) == pytest.approx(0.055)
     two = {"snow": 0.2, "tilt": 0.4}
     assert metrics.mean_flip_probability(two, names=["tilt", "snow"]) == pytest.approx(0.3)
-    with pytest.raises(ValueError, match=r"exactly these 10: .* Received: 2; missing: \['gaussian_noise'"):
+    with pytest.raises(ValueError, match=r"missing: \['gaussian_noise'"):
         metrics.mean_flip_probability(two)
-    with pytest.raises(ValueError, match=r"Received: 11; missing: \[\], not among them: \['snow'\]"):
+    with pytest.raises(ValueError, match=r"not among them: \['snow'\]"):
         metrics.mean_flip_probability({**TEN, "spatter": 0.1})
 
 
 def test_bad_flips_are_named():
-    cifar = {"spatter" if name == "snow" else name: p for name, p in TEN.items()}
     short = {"source": "us", "verified": True, "flip_probabilities": {"snow": 0.1}}
     percent = {**short, "flip_probabilities": {**TEN, "snow": 11.93}}
+    for bad in (12.0, np.nan, [0.1]):
+        for metric in (metrics.mean_flip_rate, metrics.mean_flip_probability):
+            with pytest.raises(ValueError, match="tilt"):
+                metric({**TEN, "tilt": bad})
+        with pytest.raises(ValueError, match="tilt"):
+            metrics.flip_rate(bad, "tilt")
     for call, message in (
-        (lambda: metrics.mean_flip_rate(cifar), "snow.*spatter"),
-        *((lambda bad=bad: metrics.mean_flip_rate({**TEN, "tilt": bad}), "tilt") for bad in (12.0, np.nan, [0.1])),
-        *((lambda bad=bad: metrics.mean_flip_probability({**TEN, "tilt": bad}), "tilt") for bad in (12.0, np.nan, [0.1])),
-        *((lambda bad=bad: metrics.flip_rate(bad, "tilt"), "tilt") for bad in (12.0, np.nan, [0.1])),
+        (lambda: metrics.mean_flip_rate(CIFAR_TEN), "snow.*spatter"),
         (lambda: metrics.flip_rate(0.1, "tlt"), "Did you mean 'tilt'"),
         (lambda: metrics.mean_flip_rate(TEN, reference=short), "brightness"),
         (lambda: metrics.flip_rate(0.1, "snow", reference=percent), "snow.*11.93"),

@@ -48,18 +48,13 @@ def test_the_standard_error_is_that_over_samples(values_of):
 @pytest.mark.parametrize("levels", [None, 4, 1])
 def test_aurra_values_are_the_jackknife(levels):
     confidences, correct = sample(5, 40)
-    if levels:  # equal confidences count as their mean, in any order
-        confidences = np.ceil(confidences * levels) / levels
-        order = np.random.RandomState(0).permutation(40)
-        np.testing.assert_allclose(
-            metrics.aurra_values(confidences[order], correct[order]), metrics.aurra_values(confidences, correct)[order]
-        )
+    confidences = np.ceil(confidences * levels) / levels if levels else confidences  # equal ones count as their mean, in any order
+    values, order = metrics.aurra_values(confidences, correct), np.random.RandomState(0).permutation(40)
+    np.testing.assert_allclose(metrics.aurra_values(confidences[order], correct[order]), values[order])
     full = metrics.aurra(confidences, correct)
     without = np.array([metrics.aurra(np.delete(confidences, i), np.delete(correct, i)) for i in range(40)])
     pseudovalues = 40 * full - 39 * without
-    np.testing.assert_allclose(
-        metrics.aurra_values(confidences, correct), pseudovalues - pseudovalues.mean() + full, rtol=1e-10, atol=1e-12
-    )
+    np.testing.assert_allclose(values, pseudovalues - pseudovalues.mean() + full, rtol=1e-10, atol=1e-12)
 
 
 @each_metric

@@ -26,9 +26,8 @@ def test_neighbor_scores_are_those_of_brute_force(neighbors):
     def unit(x):
         return x / np.linalg.norm(x, axis=1, keepdims=True)
 
-    distances, _ = (
-        sklearn.neighbors.NearestNeighbors(n_neighbors=neighbors, algorithm="brute").fit(unit(known)).kneighbors(unit(embeddings))
-    )
+    brute_force = sklearn.neighbors.NearestNeighbors(n_neighbors=neighbors, algorithm="brute").fit(unit(known))
+    distances, _ = brute_force.kneighbors(unit(embeddings))
     np.testing.assert_allclose(metrics.neighbor_scores(known, 3 * embeddings, neighbors), -distances[:, -1], atol=1e-7)
     with pytest.raises(ValueError, match="1..80"):
         metrics.neighbor_scores(known, embeddings, 81)

@@ -63,12 +63,12 @@ def test_vector_scaling_is_the_minimum_of_the_likelihood():
 
 def test_impossible_fits_are_refused():
     logits, labels = _overconfident(count=60)
-    with pytest.raises(ValueError, match="at least two classes. Received: 60 of class 1"):
+    with pytest.raises(ValueError, match="at least two classes"):
         metrics.fit_temperature(logits, np.ones(60, int))
-    with pytest.raises(ValueError, match="of which some are misclassified. Received: 60, all correct"):
+    with pytest.raises(ValueError, match="all correct"):
         metrics.fit_temperature(logits, logits.argmax(axis=1))
     kept = labels != 3
-    with pytest.raises(ValueError, match="of all 4 classes for vector scaling. Received: none of 1, such as class 3"):
+    with pytest.raises(ValueError, match="such as class 3"):
         metrics.fit_vector_scaling(logits[kept], labels[kept])
-    with pytest.raises(ValueError, match="logits \\[N, C\\] and labels"):
+    with pytest.raises(ValueError, match=r"logits \[N, C\]"):
         metrics.fit_temperature(logits, labels[:-1])
