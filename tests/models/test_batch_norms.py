@@ -6,7 +6,7 @@ import pytest
 
 from tests.conftest import sweep
 from tf_robust import models
-from tf_robust.models import batch_norms, resnet, torch_layers
+from tf_robust.models import batch_norms, heads, torch_layers
 from tf_robust.saved_models import export, loading
 
 BATCH_NORM_VARIABLES = ("gamma", "beta", "moving_mean", "moving_variance")
@@ -68,10 +68,10 @@ def test_models_that_cannot_be_copied_raise():
         def call(self, images):
             return self.norm(images)
 
-    with pytest.raises(ValueError, match="Expected a Functional or Sequential model. Received: Subclassed"):
+    with pytest.raises(ValueError, match="Subclassed"):
         batch_norms.with_own_batch_norm(Subclassed())
     model = keras.Sequential([keras.Input((4, 4, 1)), Inside()])
-    with pytest.raises(ValueError, match="Expected batch normalization as layers of .*moving_mean, inside another"):
+    with pytest.raises(ValueError, match="moving_mean"):
         batch_norms.with_own_batch_norm(model)
 
 
@@ -91,8 +91,9 @@ def test_instance_norm_is_at_the_start_of_each_block_except_in_the_last_stage(na
 
 
 def test_a_network_with_instance_norm_is_saved_exported_and_reloaded(tmp_path):
-    model = resnet.cifar_resnet((16, 16, 3), 4, depth=8, instance_norm=True)
-    images = np.random.RandomState(0).rand(2, 16, 16, 3).astype(np.float32)
+    inputs, images = keras.Input((8, 8, 3)), np.random.RandomState(0).rand(2, 8, 8, 3).astype(np.float32)
+    x = torch_layers.instance_batch_norm(keras.layers.Conv2D(4, 3)(inputs))
+    model = heads.classifier(inputs, heads.pooled(keras.layers.ReLU()(x)), 4, "small")
     export.export(model, str(tmp_path / "exported"), {})
     model.save(str(tmp_path / "model.keras"))
     logits = model(images)["logits"]

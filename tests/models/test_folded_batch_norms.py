@@ -1,3 +1,5 @@
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -44,10 +46,7 @@ def traced(model, fold):
         with tf.GradientTape() as outer:
             with tf.GradientTape(persistent=True) as inner:
                 inner.watch(images)
-                if fold:
-                    with folded_batch_norms():
-                        outputs = model(images, training=False)
-                else:
+                with folded_batch_norms() if fold else contextlib.nullcontext():
                     outputs = model(images, training=False)
                 loss = tf.reduce_mean(tf.cast(outputs, tf.float32) ** 3)
             of_images = inner.gradient(loss, images)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from sklearn.datasets import load_digits
 
 import tf_robust as tfr
+from tests.models.keras_hub_models import resnet_backbone
 
 pytestmark = pytest.mark.slow
 SHAPE, CLASSES = (64, 64, 3), 10
@@ -38,18 +39,8 @@ def hub_vit():
 
 
 def hub_resnet():
-    hub = pytest.importorskip("keras_hub")
-    backbone = hub.models.ResNetBackbone(
-        input_conv_filters=[64],
-        input_conv_kernel_sizes=[3],
-        stackwise_num_filters=[64, 64],
-        stackwise_num_blocks=[1, 1],
-        stackwise_num_strides=[1, 2],
-        block_type="basic_block",
-        image_shape=SHAPE,
-        name="backbone",
-    )
-    return hub.models.ResNetImageClassifier(backbone, CLASSES)
+    backbone = resnet_backbone(SHAPE)
+    return pytest.importorskip("keras_hub").models.ResNetImageClassifier(backbone, CLASSES)
 
 
 # name: (build, input_range, stages besides the image)
@@ -57,11 +48,7 @@ FAMILIES = {
     "MobileNetV2": (mobilenet, (-1, 1), ("block_3_project_BN", "out_relu")),
     # scales and normalizes inside
     "EfficientNetB0": (first_blocks("EfficientNetB0", "block3a_project_bn", "softmax"), (0, 255), ("block2a_project_bn",)),
-    "ConvNeXtTiny": (
-        first_blocks("ConvNeXtTiny", "convnext_tiny_downsampling_block_1"),
-        (0, 255),
-        ("convnext_tiny_downsampling_block_0",),
-    ),
+    "ConvNeXtTiny": (first_blocks("ConvNeXtTiny", "convnext_tiny_downsampling_block_1"), (0, 255), ("convnext_tiny_downsampling_block_0",)),
     "DenseNet121": (first_blocks("DenseNet121", "pool3_pool"), (0, 1), ("pool2_pool",)),
     "ResNet50V2": (first_blocks("ResNet50V2", "conv3_block2_out"), (-1, 1), ("conv2_block3_out",)),
     "keras_hub ViT": (hub_vit, (0, 1), ("backbone",)),
@@ -161,22 +148,3 @@ def test_a_torch_resnet18_as_torchscript_and_onnx(tmp_path):
     for name in ("model.pt", "model.onnx"):
         result = tfr.evaluate(str(tmp_path / name), data=(images, labels), evaluations="clean", check_inputs=False)
         assert result.values["clean"] == pytest.approx(expected)
-
-
-def test_a_tflite_file(tmp_path):
-    pytest.importorskip("ai_edge_litert")
-    model, (images, labels) = small_network(), digits()
-    method = tfr.methods.NoisyMix(model, views=("clean", "patch_gaussian"))
-    method.compile("sgd")
-    method.fit(images, labels, batch_size=10, verbose=0)
-    (tmp_path / "model.tflite").write_bytes(tf.lite.TFLiteConverter.from_keras_model(model).convert())
-    result = tfr.evaluate(str(tmp_path / "model.tflite"), data=(images, labels), evaluations="clean", check_inputs=False)
-    assert result.values["clean"] == pytest.approx(accuracy(model.predict(images, verbose=0), labels))
-
-
-def small_network():
-    keras.utils.set_random_seed(0)
-    layers = keras.layers
-    return keras.Sequential(
-        [keras.Input(SHAPE), layers.Conv2D(8, 3, strides=2, activation="relu"), layers.GlobalAveragePooling2D(), layers.Dense(CLASSES)]
-    )

@@ -141,7 +141,7 @@ def test_a_projection_head_is_dense_layers_with_relu_between(batch_norm):
     np.testing.assert_allclose(outputs, x, rtol=1e-4, atol=1e-4)
 
 
-def test_preact_shortcuts_carry_the_activated_input(built):
+def test_preact_shortcuts_carry_the_activated_input():
     """A block whose convolutions give 0 passes on relu(bn(x)) where the shortcut is the identity."""
     model = models.build("preact_resnet18", (16, 16, 3), CLASSES)
     convolutions = [layer for layer in model.layers if isinstance(layer, keras.layers.Conv2D)]
@@ -220,52 +220,25 @@ def test_unsuitable_backbones_raise(backbone, message):
         models.from_backbone(backbone(), CLASSES)
 
 
-def test_an_unknown_model_raises_with_the_nearest_names():
-    with pytest.raises(ValueError, match="Unknown model: 'resnet51'. Did you mean .*'resnet50'"):
-        models.build("resnet51", (32, 32, 3), CLASSES)
-
-
-@pytest.mark.slow
-def test_small_images_are_resized_inside_a_model_for_large_ones(tmp_path):
-    """As TensorFlow's own bilinear resizing before the model without it, forwards and backwards."""
-    model, plain = (models.build("resnet50", (side, side, 3), CLASSES, resize=resize) for side, resize in ((8, 64), (64, 0)))
-    models.write_weights(plain, str(tmp_path))
-    models.load_encoder(model, str(tmp_path), head=True)
-    images = tf.constant(sample_images((8, 8, 3)))
-    gradients, all_logits = [], []
-    for network, first in ((model, tf.identity), (plain, lambda x: tf.image.resize(x, (64, 64)))):
-        with tf.GradientTape() as tape:
-            tape.watch(images)
-            all_logits.append(network(first(images))["logits"])
-            total = tf.reduce_sum(all_logits[-1] ** 2)
-        gradients.append(tape.gradient(total, images))
-    np.testing.assert_allclose(*all_logits, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(*gradients, rtol=1e-3, atol=1e-5)
-    assert models.stages(model)[0](images).shape == (2, 64, 64, 3)
-
-
-def test_gray_images_are_three_equal_channels_to_a_network_in_color(tmp_path):
+def test_gray_images_are_resized_and_three_equal_channels_to_a_network_in_color(tmp_path):
     model, plain = models.build("resnet8", (10, 9, 1), CLASSES, resize=16), models.build("resnet8", (16, 16, 3), CLASSES)
     models.write_weights(plain, str(tmp_path))
     models.load_encoder(model, str(tmp_path), head=True)
     gray = sample_images((10, 9, 1))
     np.testing.assert_allclose(model(gray)["logits"], plain(tf.image.resize(gray.repeat(3, axis=3), (16, 16)))["logits"], atol=1e-5)
+    assert models.stages(model)[0](gray).shape == (2, 16, 16, 3)
 
 
-@pytest.mark.parametrize("shape", [(40, 37, 3), (12, 40, 3), (16, 16, 3)])
+@pytest.mark.parametrize("shape", [(40, 37, 3), (12, 40, 3), (16, 16, 3), (8, 8, 3)])
 def test_images_of_any_size_are_resized_with_antialiasing(shape):
     """As TensorFlow and Pillow do it before the model without it, forwards and backwards."""
     keras.utils.set_random_seed(0)
-    layers, images = (
-        [keras.layers.Conv2D(4, 3, strides=2), keras.layers.Flatten(), keras.layers.Dense(3)],
-        tf.constant(sample_images(shape)),
-    )
+    layers = [keras.layers.Conv2D(4, 3, strides=2), keras.layers.Flatten(), keras.layers.Dense(3)]
+    images = tf.constant(sample_images(shape))
     model, plain = (small_network(layers, size, resize) for size, resize in ((shape, 16), ((16, 16, 3), 0)))
-    channels = [
-        Image.fromarray(channel).resize((16, 16), Image.Resampling.BILINEAR)
-        for channel in np.moveaxis(images, 3, 1).reshape(-1, *shape[:2])
-    ]
-    by_pillow = np.moveaxis(np.reshape([np.asarray(channel) for channel in channels], (2, 3, 16, 16)), 1, 3)
+    channels = [Image.fromarray(channel) for channel in np.moveaxis(images, 3, 1).reshape(-1, *shape[:2])]
+    resized = [np.asarray(channel.resize((16, 16), Image.Resampling.BILINEAR)) for channel in channels]
+    by_pillow = np.moveaxis(np.reshape(resized, (2, 3, 16, 16)), 1, 3)
     np.testing.assert_allclose(model(images), plain(by_pillow), rtol=1e-4, atol=1e-3)
     outputs, gradients = [], []
     for network, first in ((model, tf.identity), (plain, lambda x: tf.image.resize(x, (16, 16), antialias=True))):
@@ -288,12 +261,13 @@ def small_network(layers, shape, resize):
 
 def test_a_model_that_resizes_is_exported_reloaded_and_attacked(tmp_path):
     shape = (12, 40, 3)
-    model, images = models.build("resnet8", shape, CLASSES, resize=8), tf.constant(sample_images(shape))
+    resizing, images = small_network([keras.layers.Flatten()], shape, 8), tf.constant(sample_images(shape))
+    model = models.heads.classifier(resizing.input, resizing.output, CLASSES, "small")
     expected = model(images)["logits"]
     export.export(model, str(tmp_path / "exported"), {})
     reloaded = loading.load_classifier(str(tmp_path / "exported"))
     np.testing.assert_allclose(reloaded(images), expected, rtol=1e-4, atol=1e-5)
-    attacked = attacks.FastGradient(norm="linf", radius=0.05)(reloaded, images, tf.constant([0, 1]))
+    attacked = attacks.FastGradient(norm="linf", radius=0.05)(reloaded, images, tf.argmax(expected, axis=1))
     assert 0.04 < np.abs(attacked - images).max() < 0.051
     model.save(tmp_path / "model.keras")
     np.testing.assert_allclose(loading.load_classifier(str(tmp_path / "model.keras"))(images), expected, rtol=1e-4, atol=1e-5)
@@ -323,19 +297,19 @@ def test_a_penalty_on_the_gradient_of_the_images_reaches_the_weights_through_the
 
 
 @pytest.mark.parametrize(
-    "name, resize, message", [("lenet", 64, "can resize: resnet8, resnet20"), ("resnet50", 8, "at least 32x32 for resnet50. Received: 8x8")]
+    "name, side, resize, message",
+    [
+        ("resnet51", 32, 0, "'resnet51'.*'resnet50'"),
+        ("lenet", 32, 64, "can resize: resnet8, resnet20"),
+        ("resnet50", 32, 8, "at least 32x32 for resnet50.*8x8"),
+        *((name, side, 0, f"{name}.*{side}x40") for name, side in (("lenet", 15), ("resnet8", 7), ("resnet50_v2", 31))),
+    ],
 )
-def test_what_cannot_be_resized_is_said(name, resize, message):
+def test_unknown_names_and_sizes_that_a_model_cannot_take_are_refused(name, side, resize, message):
     with pytest.raises(ValueError, match=message):
-        models.build(name, (32, 32, 3), CLASSES, resize=resize)
-
-
-@pytest.mark.parametrize("name, side", [("lenet", 15), ("resnet8", 7), ("resnet50_v2", 31)])
-def test_images_that_are_too_small_are_refused(name, side):
-    with pytest.raises(ValueError, match=f"at least .* for {name}. Received: {side}x40"):
-        models.build(name, (side, 40, 3), CLASSES)
+        models.build(name, (side, 40, 3), CLASSES, resize=resize)
 
 
 def test_depths_between_the_resnets_are_refused():
-    with pytest.raises(ValueError, match=r"depth = 6n \+ 2 .*Received: 18"):
+    with pytest.raises(ValueError, match="depth.*18"):
         models.resnet.cifar_resnet((16, 16, 3), CLASSES, depth=18)

@@ -6,10 +6,10 @@ import sys
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tests.conftest import sweep
-from tf_robust import data, methods, models
+from tests.models.keras_hub_models import resnet_backbone
+from tf_robust import methods, models
 from tf_robust.models import named
 from tf_robust.saved_models import export, loading
 from tf_robust.training import loop
@@ -65,14 +65,6 @@ def images_of(shape, count=2):
 
 
 @pytest.fixture
-def eagerly():
-    """Runs two steps without graphs: tracing the network for each stage would take longer."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
-
-
-@pytest.fixture
 def nets(tmp_path, monkeypatch):
     """A module `own_nets` in the working directory."""
     (tmp_path / "own_nets.py").write_text(CODE)
@@ -91,26 +83,33 @@ def test_the_preprocessing_of_each_family_is_a_scale_and_an_offset(family):
 
 
 def tiny_application(monkeypatch, name):
-    """Replaces a model of keras.applications by a small one without its output layer."""
+    """Replaces a model of keras.applications by a small one without its output layer. Returns a list of the weights that are asked for."""
+    asked = []
 
     def build(include_top, weights, input_shape):
+        asked.append(weights)
         images = keras.Input(input_shape)
         return keras.Model(images, keras.layers.Conv2D(4, 3, name="convolution")(images), name="tiny")
 
     monkeypatch.setattr(keras.applications, name, build)
+    return asked
 
 
-@pytest.mark.parametrize("name", ["MobileNetV2", "ResNet50", "DenseNet121", "EfficientNetB0"])
+@pytest.mark.parametrize(
+    "name, preprocess",
+    [
+        ("MobileNetV2", lambda x: 2 * x - 1),
+        ("ResNet50", lambda x: 255 * x[..., ::-1] - (103.939, 116.779, 123.68)),
+        ("DenseNet121", lambda x: (x - (0.485, 0.456, 0.406)) / (0.229, 0.224, 0.225)),
+        ("EfficientNetB0", lambda x: 255 * x),
+    ],
+)
 @pytest.mark.parametrize("channels", [1, 3])
-def test_applications_get_their_input_and_a_head_of_the_data(name, channels, monkeypatch):
+def test_applications_get_their_input_and_a_head_of_the_data(name, preprocess, channels, monkeypatch):
     tiny_application(monkeypatch, name)
-    family = named.application_family("VGG16") if name == "ResNet50" else None  # the same preprocessing, as a check of the reversal
     network, images = models.build(f"applications:{name}", (16, 16, channels), 5), images_of((16, 16, channels))
     color = images.repeat(3, axis=3) if channels == 1 else images
-    preprocess = {"MobileNetV2": lambda x: x / 127.5 - 1, "EfficientNetB0": lambda x: x}.get(name)
-    preprocess = preprocess or (family.preprocess_input if family else lambda x: (x / 255 - (0.485, 0.456, 0.406)) / (0.229, 0.224, 0.225))
-    backbone = network.get_layer("tiny")
-    expected = np.asarray(backbone(preprocess(255 * color).astype(np.float32))).mean(axis=(1, 2))
+    expected = np.mean(network.get_layer("tiny")(preprocess(color).astype(np.float32)), axis=(1, 2))
     outputs = network(images)
     np.testing.assert_allclose(outputs["embedding"], expected, rtol=1e-3, atol=1e-3)
     assert outputs["logits"].shape == (2, 5)
@@ -160,38 +159,29 @@ def test_applications_train_and_export(name, source, tmp_path, monkeypatch, requ
 
 
 def test_initial_weights_of_applications_depend_on_the_seed_alone(monkeypatch):
-    first_blocks(monkeypatch, "MobileNet", "conv_pw_3_relu")
+    tiny_application(monkeypatch, "MobileNet")
     first, same, other = (models.build("applications:MobileNet", (32, 32, 3), 3, seed=seed).get_weights() for seed in (0, 0, 1))
     assert all(np.array_equal(a, b) for a, b in zip(first, same)) and not all(np.array_equal(a, b) for a, b in zip(first, other))
 
 
 def test_imagenet_names_the_pretrained_weights(monkeypatch):
-    asked = []
-
-    def build(include_top, weights, input_shape):
-        asked.append(weights)
-        images = keras.Input(input_shape)
-        return keras.Model(images, keras.layers.Conv2D(4, 3)(images))
-
-    monkeypatch.setattr(keras.applications, "MobileNetV2", build)
+    asked = tiny_application(monkeypatch, "MobileNetV2")
     models.build("applications:MobileNetV2", (16, 16, 3), 5, weights="imagenet")
     assert asked == ["imagenet"]
-    with pytest.raises(ValueError, match="Expected applications:NAME with init_from=imagenet. Received: lenet"):
+    with pytest.raises(ValueError, match="lenet"):
         models.build("lenet", (16, 16, 3), 5, weights="imagenet")
 
 
 @pytest.mark.parametrize("name", ["build", "subclassed"])
-def test_a_function_is_given_the_shape_and_the_classes(name, nets, source):
-    network = models.build(f"own_nets:{name}", (16, 16, 1), 3)
-    assert network(images_of((16, 16, 1)))["logits"].shape == (2, 3)
+def test_a_function_is_given_the_shape_and_the_classes(name, nets, source, eagerly):
+    network, images = models.build(f"own_nets:{name}", (16, 16, 1), 3), images_of((16, 16, 1))
+    assert network(images)["logits"].shape == (2, 3)
     method = methods.NoisyMix(network, jsd_weight=0.0)
     method.compile("sgd")
-    loop.fit(method, source(), epochs=1, batch_size=12)
+    loop.fit(method, source(24), epochs=1, batch_size=12)
     export.export(method.classifier, str(nets / "saved_model"), {})
-    images = images_of((16, 16, 1))
-    np.testing.assert_allclose(
-        loading.load_classifier(str(nets / "saved_model"))(images), network(images, training=False)["logits"], atol=1e-5
-    )
+    loaded = loading.load_classifier(str(nets / "saved_model"))
+    np.testing.assert_allclose(loaded(images), network(images, training=False)["logits"], atol=1e-5)
 
 
 def test_a_model_of_other_classes_gets_a_new_head(nets):
@@ -238,8 +228,7 @@ def test_weights_of_our_models_are_read_from_keras_files(suffix, tmp_path):
     with pytest.raises(ValueError, match="Received: 2 of .* logits/kernel"):
         models.load_encoder(model, path, head=True)  # of three classes
     wider = models.build("resnet8", (16, 16, 1), 3)
-    message = r"Expected weights of resnet8 without its logits in .*have another shape.*conv2d\S*/kernel \(3, 3, 1, 16\)"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"conv2d\S*/kernel \(3, 3, 1, 16\)"):
         models.load_encoder(wider, path)
     for a, b in zip(before, model.variables):  # nothing is changed
         np.testing.assert_array_equal(a, b.numpy())
@@ -260,12 +249,12 @@ def test_weights_of_applications_with_their_output_layer(tmp_path):
 @pytest.mark.parametrize(
     "name, shape, message",
     [
-        ("applications:MobileNet2", (32, 32, 3), "^Unknown model of keras.applications: 'MobileNet2'.*Did you mean"),
-        ("applications:MobileNetV2", (8, 8, 3), "applications:MobileNetV2.*at least 32x32.*Try: image_size or resize"),
-        ("own_nets:missing", (16, 16, 1), "own_nets:missing.*has no attribute 'missing'.*Try: module:function"),
-        ("no_such_module:build", (16, 16, 1), "No module named 'no_such_module'"),
-        ("own_nets:no_model", (16, 16, 1), "Expected own_nets:no_model to return a keras.Model.*Received: Dense"),
-        ("own_nets:of_64_pixels", (16, 16, 1), r"to take images \(16, 16, 1\). Received: \(64, 64, 3\)"),
+        ("applications:MobileNet2", (32, 32, 3), "'MobileNet2'"),
+        ("applications:MobileNetV2", (8, 8, 3), "applications:MobileNetV2.*at least 32x32"),
+        ("own_nets:missing", (16, 16, 1), "'missing'"),
+        ("no_such_module:build", (16, 16, 1), "'no_such_module'"),
+        ("own_nets:no_model", (16, 16, 1), "own_nets:no_model.*Dense"),
+        ("own_nets:of_64_pixels", (16, 16, 1), r"\(16, 16, 1\).*\(64, 64, 3\)"),
     ],
 )
 def test_models_that_cannot_be_are_refused(name, shape, message, nets):
@@ -275,25 +264,17 @@ def test_models_that_cannot_be_are_refused(name, shape, message, nets):
 
 def test_files_that_cannot_be_are_refused(tmp_path):
     model = models.build("resnet8", (16, 16, 3), 3)
-    with pytest.raises(FileNotFoundError, match="Expected init_from to name a Keras file of weights. Not found: .*none.keras"):
+    with pytest.raises(FileNotFoundError, match="none.keras"):
         models.load_encoder(model, str(tmp_path / "none.keras"))
     (tmp_path / "damaged.h5").write_bytes(b"no HDF5")
-    with pytest.raises(ValueError, match="Expected weights of resnet8 .*damaged.h5.*missing"):
+    with pytest.raises(ValueError, match="damaged.h5.*missing"):
         models.load_encoder(model, str(tmp_path / "damaged.h5"))
 
 
 def test_a_preset_of_keras_hub(tmp_path, source):
     hub = pytest.importorskip("keras_hub")
     keras.utils.set_random_seed(0)
-    backbone = hub.models.ResNetBackbone(
-        input_conv_filters=[64],
-        input_conv_kernel_sizes=[3],
-        stackwise_num_filters=[64, 64],
-        stackwise_num_blocks=[1, 1],
-        stackwise_num_strides=[1, 2],
-        block_type="basic_block",
-        image_shape=(None, None, 3),
-    )
+    backbone = resnet_backbone((None, None, 3))
     converter = hub.layers.ResNetImageConverter(image_size=(32, 32), scale=1 / 127.5, offset=-1.0)
     task = hub.models.ResNetImageClassifier(backbone, 5, hub.models.ResNetImageClassifierPreprocessor(image_converter=converter))
     task.save_to_preset(str(tmp_path / "preset"))
@@ -302,13 +283,8 @@ def test_a_preset_of_keras_hub(tmp_path, source):
     np.testing.assert_allclose(network(images, training=False)["embedding"], expected, rtol=1e-4, atol=1e-5)
     method = methods.CrossEntropy(network)
     method.compile("sgd")
-    loop.fit(method, data.ArraySource.of("x", "train", *_colored(source), map(str, range(3))), epochs=1, batch_size=12)
+    loop.fit(method, source(24, shape=(16, 16, 3)), epochs=1, batch_size=12)
     export.export(network, str(tmp_path / "saved_model"), {})
     np.testing.assert_allclose(
         loading.load_classifier(str(tmp_path / "saved_model"))(images), network(images, training=False)["logits"], atol=1e-4
     )
-
-
-def _colored(source):
-    gray = source()
-    return gray.images.repeat(3, axis=3), gray.labels
