@@ -7,9 +7,9 @@ writes all of them to a folder. Charts, and what needs them, are imported when t
 import importlib
 import typing
 
-from tf_robust.report.images import attacked_images, captioned_images, noise_samples, utility_by_class
+from tf_robust.report.images import captioned_images
 from tf_robust.report.summary import evaluation_notes, summarize, summary_lines
-from tf_robust.report.tables import Evaluation, Paper, PerImage, Table, aggregate, results, to_frame
+from tf_robust.report.tables import Table, aggregate, to_frame
 
 if typing.TYPE_CHECKING:
     from tf_robust.report.chart import Chart, save_png
