@@ -22,14 +22,16 @@ def test_the_best_target_within_the_allowed_loss_is_chosen():
     points = [_point(0.75, 0.9, "a"), _point(0.79, 0.7, "b"), _point(0.82, 0.6, "c")]
     assert choose(start, points, 0.01).point is points[1]
     assert choose(start, points, 0.0).point is points[2]
-    assert choose(start, points, 0.05).point is points[0]
+    clear = choose(start, points, 0.05)
+    assert clear.point is points[0] and clear.helps and not clear.images_needed
+    assert clear.target["mean"] == pytest.approx(0.4) and clear.clean["mean"] == pytest.approx(-0.05)
     assert choose(start, points[:1], 0.0) is None
 
 
 def test_a_small_gain_is_not_outside_the_interval_and_needs_more_images():
     random = np.random.default_rng(3)
-    before, after = (random.random(200) < 0.5).astype(float), np.empty(200)
-    after[:] = before
+    before = (random.random(200) < 0.5).astype(float)
+    after = before.copy()
     after[:12], before[:12] = 1.0, 0.0
     after[12:20], before[12:20] = 0.0, 1.0
     clean = np.ones(200, bool)
@@ -40,12 +42,6 @@ def test_a_small_gain_is_not_outside_the_interval_and_needs_more_images():
     assert not choice.helps and choice.target["mean"] == pytest.approx(0.02)
     repeated = np.tile(differences, 100)[: choice.images_needed]
     assert scipy.stats.t.ppf(0.975, len(repeated) - 1) * differences.std(ddof=1) / np.sqrt(len(repeated)) == pytest.approx(0.02, rel=0.02)
-
-
-def test_a_clear_gain_helps():
-    choice = choose(_point(0.8, 0.5), [_point(0.8, 0.7, "a")], 0.0)
-    assert choice.helps and not choice.images_needed
-    assert choice.target["mean"] == pytest.approx(0.2) and choice.clean["mean"] == 0.0
 
 
 def _search_without_gain(random, images=400, recipes=8):
@@ -118,15 +114,9 @@ def test_names():
 
 def test_points_that_attain_nothing_are_ordered_by_what_they_lose_too_much():
     """Clean 0.8, target 0.5: of two that lose too much at once, the one with the smaller excess for its target is the better."""
-    order = (np.arange(1000) + 0.5) / 1000
-
-    def point(clean, target, coefficient):
-        return Point(Outcome(order < clean, (order < target).astype(float)), coefficient)
-
-    start, costly, costlier = point(0.8, 0.5, 0.0), point(0.7, 0.49, 0.5), point(0.6, 0.48, 1.0)
+    start, costly, costlier, better = _point(0.8, 0.5), _point(0.7, 0.49, "a"), _point(0.6, 0.48, "a"), _point(0.8, 0.6, "a")
     assert merit(start, costly, 0.01) == pytest.approx((0.5, 0.49 - 0.09))
-    assert best_point(start, [costlier, costly], 0.01) is costly
-    assert best_point(start, [point(0.8, 0.6, 0.5), costly], 0.01).target == pytest.approx(0.6)
+    assert best_point(start, [costlier, costly], 0.01) is costly and best_point(start, [better, costly], 0.01) is better
 
 
 def test_no_class_may_lose_more_than_is_allowed():

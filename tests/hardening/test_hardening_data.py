@@ -21,6 +21,7 @@ from tf_robust.saved_models import loading
 from tf_robust.utils.progress import NOTED
 
 CLASSES = ("cat", "dog", "owl")
+CALIBRATED = evaluation.EvalConfig(evaluations=("clean",), calibrate="temperature", evaluation_split="all")
 
 
 def coded(count, labels=None, classes=CLASSES, first=0, name="images"):
@@ -79,18 +80,18 @@ def test_a_label_map_does_not_change_which_images_are_in_which_part(tmp_path):
         np.testing.assert_array_equal(other.read_labels(), np.take([2, 0, 1], part.read_labels()))
     tenth = dataclasses.replace(mapped, config=dataclasses.replace(mapped.config, validation_fraction=0.1)).source("test")
     assert set(tenth.paths) < set(parts_of(mapped).test.paths)
-    calibrated = dataclasses.replace(mapped, config=dataclasses.replace(mapped.config, validation_fraction=0.15))
-    calibrated = dataclasses.replace(
-        calibrated, eval_config=evaluation.EvalConfig(evaluations=("clean",), calibrate="temperature", evaluation_split="all")
-    )
+    config = dataclasses.replace(mapped.config, validation_fraction=0.15)
+    calibrated = dataclasses.replace(mapped, config=config, eval_config=CALIBRATED)
     assert calibrated.validation_source().paths == parts_of(mapped).validation.paths
     assert set(calibrated.evaluation_source().paths).isdisjoint(calibrated.validation_source().paths)
 
 
 def test_one_set_is_divided_70_15_15():
     source = coded(800, labels=np.repeat([0, 1, 2], [400, 280, 120]))  # sorted by class
-    parts = splits(parts_of(given(source)))
+    whole = parts_of(given(source))
+    parts = splits(whole)
     numbers = {name: numbers_of(part) for name, part in parts.items()}
+    assert whole.note  # that the model may have been trained on them
     assert sorted(sum(numbers.values(), [])) == list(range(800))  # disjoint, and together everything
     assert {name: len(part) for name, part in parts.items()} == {"train": 560, "validation": 120, "test": 120}
     for part in parts.values():
@@ -99,14 +100,6 @@ def test_one_set_is_divided_70_15_15():
     assert numbers == {name: numbers_of(part) for name, part in splits(parts_of(given(source))).items()}
     assert numbers["test"] != list(range(680, 800))
     assert set(numbers_of(split_train_val_test(source, "test", 0.1))) < set(numbers["test"])  # of `evaluate`: none that was trained on
-
-
-def test_the_numbers_of_images_are_told():
-    summary = "560 training, 120 validation and 120 test images, split by seed 20210101."
-    parts = parts_of(given(coded(800)))
-    assert parts.summary == summary and "may have been trained" in parts.note
-    both = parts_of(given(coded(30)), coded(12), coded(1500))
-    assert both.summary == "30 training, 12 validation and 1,500 test images."
 
 
 def test_held_out_images_that_are_given_are_not_held_out_again():
@@ -146,19 +139,19 @@ def test_train_examples_limits_the_training_images_alone():
 
 def test_a_class_with_too_few_images_is_named():
     labels = np.repeat([0, 1, 2], [20, 20, 1])
-    with pytest.raises(ValueError, match=r"two training images of each class of images. Received: fewer of 1 class, 'owl' \([01]\)"):
+    with pytest.raises(ValueError, match=r"'owl' \([01]\)"):
         parts_of(given(coded(41, labels)))
     masked = dataclasses.replace(coded(40, labels[:40]), class_mask=(0, 1))  # the third class does not count
     assert len(parts_of(given(masked)).train) == 28
 
 
 def test_images_given_for_validation_need_the_same_classes_and_channels():
-    with pytest.raises(ValueError, match="Expected validation images of the 3 classes of images: cat, dog, owl. Received: 2: cat, dog"):
+    with pytest.raises(ValueError, match="validation images of the 3 classes .* Received: 2: cat, dog"):
         parts_of(given(coded(60)), coded(10, classes=("cat", "dog")))
-    with pytest.raises(ValueError, match="Expected test images of the 3 classes .* Received: 3: cat, cow, dog"):
+    with pytest.raises(ValueError, match="test images of the 3 classes .* Received: 3: cat, cow, dog"):
         parts_of(given(coded(60)), None, coded(10, classes=("cat", "cow", "dog")))
     gray = data.ArraySource.of("gray", "all", np.zeros((9, 4, 4, 1), np.uint8), np.arange(9) % 3, CLASSES)
-    with pytest.raises(ValueError, match="Expected validation images with 3 channels. Received: 1"):
+    with pytest.raises(ValueError, match="validation images with 3 channels. Received: 1"):
         parts_of(given(coded(60)), gray)
     small = data.ArraySource.of("small", "all", np.zeros((9, 2, 2, 3), np.uint8), np.arange(9) % 3, "012")
     assert parts_of(given(coded(60)), small).validation.image_shape == (4, 4, 3)  # numbered classes, resized
@@ -186,9 +179,8 @@ def test_the_images_of_a_shift_are_divided_in_half(night):
     assert [np.bincount(one.read_labels()).tolist() for one in (shift.validation.source, shift.test)] == [[7, 6], [7, 5]]
     paths = [*shift.validation.source.paths, *shift.test.paths]
     assert len({*paths}) == 25
-    assert parts.summary.endswith("Of " + night + ": 0 training, 13 validation and 12 test images, split by seed 20210101.")
-    again = parts_of(given(coded(60)), config=config).shift
-    assert again.test.paths == shift.test.paths
+    assert f"{night}: 0 training, 13 validation and 12 test images" in parts.summary
+    assert parts_of(given(coded(60)), config=config).shift.test.paths == shift.test.paths
     chosen = validation_set(parts, config, given(coded(60)), constant)
     assert len(chosen.labels) == 9 and len(chosen.shift.labels) == 13 and chosen.shift.images.shape == (13, 4, 4, 3)
     assert np.bincount(chosen.shift.labels, minlength=3).tolist() == [0, 7, 6]
@@ -199,7 +191,7 @@ def test_a_folder_may_be_named_without_its_prefix(night, monkeypatch, tmp_path):
     for name in ("night", "night/", "./night", str(tmp_path / "night")):
         parts = parts_of(given(coded(60)), config=HardenConfig(target=f"shift={name}"))
         assert parts.shift.data.startswith("folder:") and len(parts.shift.test) == 12
-    with pytest.raises(FileNotFoundError, match="Expected a folder of images, one subfolder per class. Not found: ./nigt"):
+    with pytest.raises(FileNotFoundError, match="./nigt"):
         parts_of(given(coded(60)), config=HardenConfig(target="shift=./nigt"))
 
 
@@ -208,9 +200,8 @@ def test_with_adapt_a_third_of_the_shift_is_trained_on(night):
     assert len(parts.train) == 42 + 9 and len(parts.shift.validation.source) == 8 and len(parts.shift.test) == 8
     images, labels = collect(parts.train.ordered(64))
     assert labels[42:].tolist() == sorted(labels[42:]) and {*labels[42:]} == {1, 2}
-    trained = [*parts.train.second.paths]
-    assert not {*trained} & {*parts.shift.validation.source.paths, *parts.shift.test.paths}
-    assert parts.summary.startswith("42 training, 9 validation and 9 test images, split by seed 20210101. Of ")
+    assert not {*parts.train.second.paths} & {*parts.shift.validation.source.paths, *parts.shift.test.paths}
+    assert parts.summary.startswith("42 training, 9 validation and 9 test images")
     assert "9 training, 8 validation and 8 test images" in parts.summary
 
 
@@ -244,21 +235,20 @@ def test_a_shift_with_other_classes_or_too_few_images_is_refused(tmp_path):
         with pytest.raises(ValueError, match=match):
             parts_of(given(coded(60)), config=HardenConfig(target=f"shift={folder}", **changes))
 
-    refused({"cat": 20, "cow": 20}, r"Received unknown: 'cow' \(1\)")
-    refused({"cat": 8, "dog": 8}, r"Expected at least 20 images in folder:.*, of which 2 or more of each class.* Received: 16$")
+    refused({"cat": 20, "cow": 20}, r"'cow' \(1\)")
+    refused({"cat": 8, "dog": 8}, "Received: 16$")
     refused({"cat": 30, "dog": 1}, r"Received: 31, of 'dog' \(1\)")
-    refused({"cat": 30, "dog": 2}, r"3 or more .* into training, validation and test images. Received: 32, of 'dog' \(2\)", adapt=True)
+    refused({"cat": 30, "dog": 2}, r"Received: 32, of 'dog' \(2\)", adapt=True)
 
 
-def test_the_data_themselves_are_no_shift(tmp_path):
-    folder = write_folder(tmp_path / "photos", {"cat": 20, "dog": 20})
-    with pytest.raises(ValueError, match="Expected images of new conditions as the target. Received: folder:.*photos, the data themselves"):
-        parts_of(given(name=folder), config=HardenConfig(target=f"shift={folder}"))
+def test_the_data_themselves_are_no_shift(night):
+    with pytest.raises(ValueError, match="night, the data themselves"):
+        parts_of(given(name=night), config=HardenConfig(target=f"shift={night}"))
 
 
 def test_a_shift_that_cannot_be_split_is_refused(night, monkeypatch):
     monkeypatch.setattr(data.FileSource, "random_access", False)
-    with pytest.raises(ValueError, match="Expected a target that can be split. Received: folder:.*, which is read as a stream"):
+    with pytest.raises(ValueError, match="night, which is read as a stream"):
         parts_of(given(coded(60)), config=HardenConfig(target=f"shift={night}"))
 
 
@@ -290,9 +280,5 @@ def test_labels_of_validation_images_in_memory_are_mapped_as_those_of_the_data(t
     described = dataclasses.replace(given(images, label_map=str(tmp_path / "map.txt")), num_classes=7)
     parts = parts_of(described, further)
     np.testing.assert_array_equal(parts.validation.read_labels(), np.take([5, 0, 2], further.labels))
-    calibrated = dataclasses.replace(
-        described,
-        validation_images=further,
-        eval_config=evaluation.EvalConfig(evaluations=("clean",), calibrate="temperature", evaluation_split="all"),
-    )
+    calibrated = dataclasses.replace(described, validation_images=further, eval_config=CALIBRATED)
     np.testing.assert_array_equal(calibrated.validation_source().read_labels(), np.take([5, 0, 2], further.labels))
