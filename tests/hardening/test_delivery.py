@@ -20,9 +20,9 @@ from tf_robust.saved_models.loading import ModelInterface, classifier_of, load_c
 PIXELS = ModelInterface(input_range="0,255")
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    return start_models.save_all(tmp_path_factory.mktemp("starts"), tiny_network(SHAPE, CLASSES))
+def loaded(saved, name):
+    """A model in memory, or a SavedModel."""
+    return trainable(classifier_of(keras_model()) if name == "memory" else load_classifier(saved[name]))
 
 
 def changed(start):
@@ -38,9 +38,8 @@ def signatures(loaded):
     def described(specs):
         return {name: (spec.dtype, str(spec.shape)) for name, spec in specs.items()}
 
-    return {
-        name: (described(one.structured_input_signature[1]), described(one.structured_outputs)) for name, one in loaded.signatures.items()
-    }
+    functions = loaded.signatures.items()
+    return {name: (described(one.structured_input_signature[1]), described(one.structured_outputs)) for name, one in functions}
 
 
 @pytest.mark.parametrize("suffix", [".keras", ".h5", ".hdf5"])
@@ -56,7 +55,6 @@ def test_keras_files(tmp_path, suffix):
     after = load_classifier(path, PIXELS)(images)
     np.testing.assert_allclose(after, start.model(255 * images), atol=1e-5)  # probabilities, by its own rescaling
     assert np.abs(after - keras_model(0, 255)(255 * images)).max() > 0.01
-    assert keras.saving.load_model(path, compile=False).summary() == keras_model(0, 255).summary()
 
 
 def test_normalization_in_front_stays_outside(tmp_path):
@@ -73,19 +71,21 @@ def test_normalization_in_front_stays_outside(tmp_path):
     np.testing.assert_allclose(load_classifier(path, interface)(images), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("model", [keras_model(), tiny_network(SHAPE, CLASSES)])
-def test_models_in_memory_give_a_keras_file(tmp_path, model):
-    start = changed(trainable(classifier_of(model)))
-    path = start.save(tmp_path / "robust")
+@pytest.mark.parametrize(
+    "classifier",
+    [
+        lambda: classifier_of(keras_model()),
+        lambda: classifier_of(tiny_network(SHAPE, CLASSES)),
+        lambda: load_classifier("zoo:digits/lenet_augmix"),
+    ],
+    ids=("keras", "own", "zoo"),
+)
+def test_models_in_memory_and_of_the_zoo_give_a_keras_file(tmp_path, classifier):
+    given = classifier()
+    start = changed(trainable(given))
+    path, images = start.save(tmp_path / "robust"), sample_images(shape=start.network.input_shape[1:])
     assert path.endswith("robust.keras")
-    np.testing.assert_allclose(load_classifier(path)(sample_images()), classifier_of(model)(sample_images()), atol=1e-5)
-
-
-def test_models_of_the_zoo_give_a_keras_file(tmp_path):
-    start = changed(trainable(load_classifier("zoo:digits/lenet_augmix")))
-    path = start.save(tmp_path / "robust")
-    images = sample_images(shape=start.network.input_shape[1:])
-    np.testing.assert_allclose(load_classifier(path)(images), start.classifier(images), atol=1e-4)
+    np.testing.assert_allclose(load_classifier(path)(images), given(images), atol=1e-5)
 
 
 def test_applications_give_a_keras_file_with_their_preprocessing(tmp_path, monkeypatch):
@@ -161,30 +161,20 @@ def test_assets_are_delivered(tmp_path):
     np.testing.assert_allclose(outputs["logits"], sample_images().reshape(6, -1) @ start.network.get_weights()[0], atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name, given, message",
-    [
-        ("memory", "robust.h5", r"Expected a path that ends with .keras.*Received: .*robust.h5. Try: .*robust.keras"),
-        ("memory", "robust.onnx", r"Expected a path that ends with .keras"),
-        ("ours", "robust.keras", r"Expected a folder: the initial model is a SavedModel. Received: .*robust.keras. Try: .*robust$"),
-    ],
-)
-def test_a_wrong_suffix(tmp_path, saved, name, given, message):
-    start = trainable(classifier_of(keras_model()) if name == "memory" else load_classifier(saved[name]))
-    with pytest.raises(ValueError, match=message):
-        start.save(tmp_path / given)
+@pytest.mark.parametrize("name, given", [("memory", "robust.h5"), ("memory", "robust.onnx"), ("ours", "robust.keras")])
+def test_a_wrong_suffix(tmp_path, saved, name, given):
+    with pytest.raises(ValueError, match=given):
+        loaded(saved, name).save(tmp_path / given)
     assert not os.listdir(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["memory", "ours"])
-def test_other_content_is_not_replaced(tmp_path, saved, name):
-    start = trainable(classifier_of(keras_model()) if name == "memory" else load_classifier(saved[name]))
-    folder = tmp_path / ("robust.keras" if name == "memory" else "robust")
-    folder.mkdir()
-    (folder / "thesis.txt").write_text("five years")
-    with pytest.raises(FileExistsError, match="Expected a path without anything, or a .* to replace. Received: .*Try: another path"):
-        start.save(tmp_path / "robust")
-    assert (folder / "thesis.txt").read_text() == "five years"
+@pytest.mark.parametrize("name, folder", [("memory", "robust.keras"), ("ours", "robust")])
+def test_other_content_is_not_replaced(tmp_path, saved, name, folder):
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "thesis.txt").write_text("five years")
+    with pytest.raises(FileExistsError, match=folder):
+        loaded(saved, name).save(tmp_path / "robust")
+    assert (tmp_path / folder / "thesis.txt").read_text() == "five years"
 
 
 @pytest.mark.parametrize(
@@ -195,7 +185,7 @@ def test_other_content_is_not_replaced(tmp_path, saved, name):
     ],
 )
 def test_a_failed_write_leaves_nothing(tmp_path, saved, monkeypatch, name, failure, message):
-    start = trainable(classifier_of(keras_model()) if name == "memory" else load_classifier(saved[name]))
+    start = loaded(saved, name)
     path = start.save(tmp_path / "robust")
     before = {folder: files for folder, _, files in os.walk(tmp_path)}
     images, old = sample_images(), load_classifier(path)(sample_images())
@@ -206,30 +196,18 @@ def test_a_failed_write_leaves_nothing(tmp_path, saved, monkeypatch, name, failu
 
     monkeypatch.setattr(module.shutil, "copyfileobj", fails)
     monkeypatch.setattr(module, "_write_weights", fails)
-    with pytest.raises(OSError, match=f"Expected to write the model to {re.escape(path)}. Received: .*{message}.*Try: free disk space"):
+    with pytest.raises(OSError, match=f"{re.escape(path)}.*{message}"):
         start.save(tmp_path / "robust")
     assert {folder: files for folder, _, files in os.walk(tmp_path)} == before
     np.testing.assert_array_equal(load_classifier(path)(images), old)
 
 
-@keras.saving.register_keras_serializable("tests")
-class Custom(keras.Model):
-    """A subclass whose configuration Keras cannot write."""
-
-    def __init__(self, layer):
-        super().__init__()
-        self.layer, self.flat = layer, keras.layers.Flatten()
-
-    def call(self, images):
-        return self.layer(self.flat(images))
-
-    def get_config(self):
-        raise NotImplementedError("no configuration")
-
-
 def test_a_model_that_keras_cannot_save(tmp_path):
-    model = Custom(keras.layers.Dense(CLASSES))
-    model(sample_images())
-    with pytest.raises(ValueError, match="Expected a model that Keras can save. Received: .*no configuration. Try: get_config"):
-        trainable(classifier_of(model), SHAPE).save(tmp_path / "robust")
+    class Custom(keras.Sequential):
+        def get_config(self):
+            raise NotImplementedError("no configuration")
+
+    model = Custom([keras.Input(SHAPE), keras.layers.Flatten(), keras.layers.Dense(CLASSES)])
+    with pytest.raises(ValueError, match="no configuration"):
+        trainable(classifier_of(model)).save(tmp_path / "robust")
     assert not os.listdir(tmp_path)

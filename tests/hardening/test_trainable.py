@@ -1,12 +1,14 @@
 """Models to be trained share their weights with the classifier, and their gradients are those of the original model."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
+import scipy.special
 import tensorflow as tf
 
 from tests.conftest import tiny_network
-from tests.hardening import start_models
 from tests.hardening.start_models import CLASSES, SHAPE, keras_model, sample_images
 from tf_robust import api, methods
 from tf_robust.data.pipeline import Batch
@@ -15,11 +17,7 @@ from tf_robust.saved_models.loading import ModelInterface, classifier_of, load_c
 
 FUNCTIONS = ("keras_export", "keras_save", "module", "ours")
 LABELS = np.arange(6) % CLASSES
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    return start_models.save_all(tmp_path_factory.mktemp("starts"), tiny_network(SHAPE, CLASSES))
+log_softmax = functools.partial(scipy.special.log_softmax, axis=1)
 
 
 def batch():
@@ -29,11 +27,6 @@ def batch():
 def logits_of(start, images):
     """The logits that a training method computes."""
     return methods.METHODS["cross_entropy"](start.network, **start.options).network(images, training=False)["logits"]
-
-
-def log_softmax(scores):
-    shifted = scores - np.max(scores, axis=1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -53,10 +46,9 @@ def test_a_saved_model_shares_its_variables(saved, name):
 
 
 def test_the_order_of_weights_is_that_of_the_file(saved):
-    names = [[v.value.name for v in trainable(load_classifier(saved["keras_export"])).network.weights] for _ in range(2)]
-    kinds = [name.rsplit("/", 1)[1] for name in names[0]]
-    assert names[0] == names[1]
-    assert kinds == [f"{kind}:0" for kind in ("kernel", "bias", "gamma", "beta", "kernel", "bias", "moving_mean", "moving_variance")]
+    first, second = ([v.value.name for v in trainable(load_classifier(saved["keras_export"])).network.weights] for _ in range(2))
+    kinds = ["kernel", "bias", "gamma", "beta", "kernel", "bias", "moving_mean", "moving_variance"]
+    assert first == second and [name.rsplit("/", 1)[1] for name in first] == [f"{kind}:0" for kind in kinds]
 
 
 def test_a_step_is_that_of_the_keras_model_in_inference_mode(saved):
@@ -131,47 +123,53 @@ def test_embeddings_of_an_exported_model_are_its_own(saved):
     np.testing.assert_allclose(start.network(sample_images())["embedding"], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "input_range, low, high, softmax",
-    [("0,1", 0, 1, True), ("0,255", 0, 255, False), ("-1,1", -1, 1, True), ("mean=0.5 std=0.25", -2, 2, False)],
-)
-def test_keras_models_on_their_pixel_scale(input_range, low, high, softmax):
-    start = trainable(classifier_of(keras_model(low, high, softmax), ModelInterface(input_range=input_range)))
-    expected = start.classifier(sample_images())
-    np.testing.assert_allclose(log_softmax(logits_of(start, sample_images())), log_softmax(expected), atol=1e-4)
-    assert start.has_batch_norm and not start.skip
+def linear():
+    return keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten(), keras.layers.Dense(CLASSES)])
 
 
-@pytest.mark.parametrize("input_range", ["imagenet", "caffe", "0,255 bgr"])
-def test_keras_models_with_normalization_of_each_channel(input_range):
-    keras.utils.set_random_seed(0)
-    model = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
-    start = trainable(classifier_of(model, ModelInterface(input_range=input_range)))
-    images = sample_images(shape=(4, 4, 3))
-    np.testing.assert_allclose(logits_of(start, images), start.classifier(images), rtol=1e-4, atol=1e-3)
-    assert start.network.trainable_variables[0] is model.trainable_variables[0]
-
-
-def test_a_network_of_this_package_on_another_pixel_scale():
-    """Its normalized images differ from those in [0, 1]."""
-    start = trainable(classifier_of(tiny_network(SHAPE, CLASSES), ModelInterface(input_range="0,255")))
-    np.testing.assert_allclose(logits_of(start, sample_images()), start.classifier(sample_images()), atol=1e-4)
-
-
-def test_one_of_several_outputs():
+def with_features():
     inputs = keras.Input(SHAPE)
     features = keras.layers.Flatten()(inputs)
-    model = keras.Model(inputs, {"features": features, "logits": keras.layers.Dense(CLASSES)(features)})
-    start = trainable(classifier_of(model))
-    np.testing.assert_allclose(logits_of(start, sample_images()), start.classifier(sample_images()), atol=1e-5)
+    return keras.Model(inputs, {"features": features, "logits": keras.layers.Dense(CLASSES)(features)})
 
 
-def test_a_model_of_any_size_takes_that_of_the_images():
-    model = keras.Sequential([keras.Input((None, None, 1)), keras.layers.Conv2D(3, 3), keras.layers.GlobalAveragePooling2D()])
-    start = trainable(classifier_of(model), (12, 10, 1))
-    assert start.network.input_shape == (None, 12, 10, 1)
-    images = sample_images(shape=(12, 10, 1))
-    np.testing.assert_allclose(start.network(images), start.classifier(images), atol=1e-5)
+def of_any_size():
+    layers = [keras.layers.Conv2D(4, 3), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(CLASSES)]
+    return keras.Sequential([keras.Input((None, None, 1)), *layers])
+
+
+class Subclass(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.pooling, self.scores = keras.layers.GlobalMaxPooling2D(), keras.layers.Dense(CLASSES)
+
+    def call(self, images):
+        return self.scores(self.pooling(images))
+
+
+@pytest.mark.parametrize(
+    "build, input_range, shape",
+    [
+        (keras_model, "0,1", SHAPE),
+        (lambda: keras_model(0, 255, False), "0,255", SHAPE),
+        (lambda: keras_model(-1, 1), "-1,1", SHAPE),
+        (lambda: keras_model(-2, 2, False), "mean=0.5 std=0.25", SHAPE),
+        *((linear, name, (4, 4, 3)) for name in ("imagenet", "caffe", "0,255 bgr")),
+        (lambda: tiny_network(SHAPE, CLASSES), "0,255", SHAPE),  # its normalized images differ from those in [0, 1]
+        (with_features, "0,1", SHAPE),
+        (of_any_size, "0,1", (12, 10, 1)),
+        (Subclass, "0,1", SHAPE),
+    ],
+)
+def test_methods_compute_the_logits_of_a_keras_model_from_images_on_its_pixel_scale(build, input_range, shape):
+    keras.utils.set_random_seed(0)
+    model, images = build(), sample_images(shape=shape)
+    start = trainable(classifier_of(model, ModelInterface(input_range=input_range)), shape)
+    expected = log_softmax(start.classifier(images))
+    np.testing.assert_allclose(log_softmax(logits_of(start, images)), expected, atol=1e-5 * max(1.0, np.abs(expected).max()))
+    assert start.network.trainable_variables[0] is model.trainable_variables[0] and not start.skip
+    assert getattr(start.network, "input_shape", (None, *shape)) == (None, *shape)
+    assert start.has_batch_norm == any(isinstance(layer, keras.layers.BatchNormalization) for layer in model.layers)
 
 
 def frozen():
@@ -187,52 +185,33 @@ def quantized():
 
 
 @pytest.mark.parametrize(
-    "model, message",
+    "classifier, cause",
     [
-        (frozen, "Expected trainable weights. Received: .*frozen. Try: model.trainable = True"),
-        (quantized, "Expected a model with float weights. Received: .* whose layers .* are quantized. Try: the model before"),
-        (
-            lambda: lambda images: images[:, 0, :3, 0],
-            "Expected a model that can be trained.*a function.*Try: the keras.Model that it calls",
-        ),
+        (lambda saved: classifier_of(frozen()), "are frozen"),
+        (lambda saved: classifier_of(quantized()), "are quantized"),
+        (lambda saved: classifier_of(lambda images: images[:, 0, :3, 0]), "a function"),
+        (lambda saved: load_classifier(saved["constants"]), "constants"),
+        (lambda saved: load_classifier(saved["keras_export"], ModelInterface(input_size=8)), "input_size=8"),
     ],
+    ids=("frozen", "quantized", "function", "constants", "input_size"),
 )
-def test_models_in_memory_that_cannot_be_trained(model, message):
-    with pytest.raises(ValueError, match=message):
-        trainable(classifier_of(model()))
+def test_models_that_cannot_be_trained(saved, classifier, cause):
+    with pytest.raises(ValueError, match=cause):
+        trainable(classifier(saved))
 
 
-def test_a_saved_model_of_constants(saved):
-    with pytest.raises(ValueError, match="Expected a SavedModel with variables.*no variables: its weights are constants. Try: the Keras"):
-        trainable(load_classifier(saved["constants"]))
-
-
-def test_input_size(saved):
-    with pytest.raises(ValueError, match="Expected images of the model's size. Received: input_size=8. Try: image_size=8"):
-        trainable(load_classifier(saved["keras_export"], ModelInterface(input_size=8)))
-
-
-@pytest.mark.parametrize(
-    "path, message",
-    [
-        ("model.TFLITE", "a file without gradients. Try: the Keras model or SavedModel from which it was converted"),
-        ("keras_hub:resnet_18_imagenet", "a preset of keras_hub, whose preprocessing is not part of the model. Try: keras.Model"),
-    ],
-)
-def test_formats_that_cannot_be_trained(path, message):
+@pytest.mark.parametrize("path", ["model.TFLITE", "keras_hub:resnet_18_imagenet"])
+def test_formats_that_cannot_be_trained(path):
     """Told before the file is read, and without the package that reads it."""
-    with pytest.raises(ValueError, match=f"Expected a model that can be trained: a Keras model.*Received: {path}, {message}"):
+    with pytest.raises(ValueError, match=f"can be trained.*{path}"):
         check_format(path)
-    with pytest.raises(ValueError, match="Expected a model that can be trained"):
+    with pytest.raises(ValueError, match=f"can be trained.*{path}"):
         api.harden(path, data=(sample_images(30), np.arange(30) % CLASSES))
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["model.keras", "model.h5", "model.onnx", "model.pt2", "folder", "zoo:digits/lenet_augmix", "applications:ResNet50", "module:function"],
-)
-def test_formats_that_can_be_trained(path):
-    check_format(path)
+def test_formats_that_can_be_trained():
+    for path in ("model.keras", "model.h5", "model.onnx", "model.pt2", "folder", "zoo:digits/lenet_augmix", "applications:ResNet50", "a:b"):
+        check_format(path)
 
 
 class Scale(keras.layers.Layer):
@@ -255,34 +234,17 @@ def with_custom_layer():
 @pytest.mark.parametrize("suffix", [".keras", ".h5"])
 def test_a_file_with_a_custom_layer(tmp_path, suffix):
     with_custom_layer().save(tmp_path / f"model{suffix}")
-    with pytest.raises(ValueError, match=r"It has custom classes: Scale. Try: MODULE:FUNCTION, .* custom_objects=\{'Scale': Scale\}\); or"):
+    with pytest.raises(ValueError, match="custom classes: Scale"):
         load_classifier(tmp_path / f"model{suffix}")
 
 
 def test_a_model_in_memory_that_cannot_be_copied():
-    with pytest.raises(ValueError, match="Expected a model that Keras can copy. Received: .*'trainable'.*Try: get_config and from_config"):
+    with pytest.raises(ValueError, match="Keras can copy.*'trainable'"):
         api.harden(with_custom_layer(), data=(sample_images(30), np.arange(30) % CLASSES))
 
 
 def test_a_model_with_two_inputs():
     inputs = keras.Input(SHAPE), keras.Input((CLASSES,))
     model = keras.Model(inputs, keras.layers.Dense(CLASSES)(keras.layers.Flatten()(inputs[0])) + inputs[1])
-    with pytest.raises(
-        ValueError, match="takes 2 tensors, not one: wrap it as a model of the images alone, with the other inputs constant"
-    ):
+    with pytest.raises(ValueError, match="takes 2 tensors"):
         classifier_of(model)
-
-
-def test_a_subclass_takes_the_size_of_the_images():
-    class Network(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.pooling, self.scores = keras.layers.GlobalMaxPooling2D(), keras.layers.Dense(CLASSES)
-
-        def call(self, images):
-            return self.scores(self.pooling(images))
-
-    model = Network()
-    expected = model(sample_images())
-    start = trainable(classifier_of(model), SHAPE)
-    np.testing.assert_allclose(logits_of(start, sample_images()), expected, atol=1e-5)
