@@ -23,12 +23,20 @@ def start(tmp_path_factory):
     return path
 
 
-def _run(lines, tmp_path, monkeypatch):
+@pytest.fixture
+def run(start, tmp_path, monkeypatch):
+    """Returns a function that runs the lines of a point, and returns their variables and the model that they save."""
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
-    names = {"images": random.integers(0, 256, (80, 16, 16, 3)).astype(np.uint8), "labels": random.integers(0, 3, 80)}
-    exec(compile(lines, "recipe", "exec"), names)  # noqa: S102
-    return names, keras.saving.load_model(tmp_path / "robust.keras")
+
+    def run_lines(point, **options):
+        lines = lines_of(point, start, batch_size=16, seed=0, options={"input_range": (0.0, 255.0), "from_logits": False}, **options)
+        assert all(len(line) <= 140 for line in lines.splitlines())
+        names = {"images": random.integers(0, 256, (80, 16, 16, 3)).astype(np.uint8), "labels": random.integers(0, 3, 80)}
+        exec(compile(lines, "recipe", "exec"), names)  # noqa: S102
+        return names, keras.saving.load_model(tmp_path / "robust.keras")
+
+    return run_lines
 
 
 @pytest.fixture
@@ -39,37 +47,27 @@ def few_batches(monkeypatch):
 
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("name", sweep(RECIPES, quick=("NoisyMix", "extra corruptions", "FCL", "adversarial training")))
-def test_the_lines_of_every_recipe_run(start, tmp_path, monkeypatch, name):
-    point = Point(OUTCOME, 0.75, (Member(RECIPES[name], (2,), 0),))
-    lines = lines_of(point, start, batch_size=16, seed=0, options={"input_range": (0.0, 255.0), "from_logits": False})
-    assert all(len(line) <= 140 for line in lines.splitlines())
-    names, model = _run(lines, tmp_path, monkeypatch)
+def test_the_lines_of_every_recipe_run(run, name):
+    names, model = run(Point(OUTCOME, 0.75, (Member(RECIPES[name], (2,), 0),)))
     for weight, first, end in zip(model.get_weights(), names["start"], names["ends"][0]):
         np.testing.assert_allclose(weight, first + 0.75 * (end - first), rtol=1e-4, atol=1e-6)
     assert not np.array_equal(names["ends"][0][0], names["start"][0])
 
 
 @pytest.mark.usefixtures("few_batches")
-def test_the_start_with_batch_norm_re_estimated(start, tmp_path, monkeypatch):
-    options = {"input_range": (0.0, 255.0)}
-    point, views = Point(OUTCOME, 0.0, (), reestimated=True), ("clean", "augmix", "noise")
-    lines = lines_of(point, start, batch_size=16, seed=0, options=options, mixture=views)
-    names, model = _run(lines, tmp_path, monkeypatch)
-    variables = [weight.name for weight in model.weights]
-    same = [np.array_equal(weight, first) for weight, first in zip(model.get_weights(), names["start"])]
-    assert [name for name, unchanged in zip(variables, same) if not unchanged] == ["moving_mean", "moving_variance"]
+def test_the_start_with_batch_norm_re_estimated(run):
+    names, model = run(Point(OUTCOME, 0.0, (), reestimated=True), mixture=("clean", "augmix", "noise"))
+    changed = [weight.name for weight, first in zip(model.weights, names["start"]) if not np.array_equal(weight, first)]
+    assert changed == ["moving_mean", "moving_variance"]
 
 
 @pytest.mark.usefixtures("few_batches", "eagerly")
-def test_soups_frozen_layers_augmentations_and_reestimation(start, tmp_path, monkeypatch):
+def test_soups_frozen_layers_augmentations_and_reestimation(run):
     plain = Candidate("plain", "cross_entropy")
     members = [one for one in variations(plain, has_batch_norm=True, has_layers=True) if one.layers != "all" or one.augmentations]
     assert len(members) == 3
-    point = Point(OUTCOME, 1.0, tuple(Member(member, (1, 1), 1) for member in members), reestimated=True)
-    lines = lines_of(point, start, batch_size=16, seed=0, options={"input_range": (0.0, 255.0), "from_logits": False})
-    names, model = _run(lines, tmp_path, monkeypatch)
-    kernel = np.mean([end[0] for end in names["ends"]], axis=0)
-    np.testing.assert_allclose(model.get_weights()[0], kernel, rtol=1e-5, atol=1e-7)
-    variables = [weight.name for weight in model.weights]
-    moved = variables.index("moving_mean")
-    assert not np.allclose(model.get_weights()[moved], np.mean([end[moved] for end in names["ends"]], axis=0), atol=1e-4)
+    names, model = run(Point(OUTCOME, 1.0, tuple(Member(member, (1, 1), 1) for member in members), reestimated=True))
+    means = [np.mean(values, axis=0) for values in zip(*names["ends"])]
+    np.testing.assert_allclose(model.get_weights()[0], means[0], rtol=1e-5, atol=1e-7)
+    moved = [weight.name for weight in model.weights].index("moving_mean")
+    assert not np.allclose(model.get_weights()[moved], means[moved], atol=1e-4)

@@ -1,7 +1,5 @@
 """Fine-tuning, and averages of weights, against loops over steps and arrays."""
 
-import itertools
-
 import keras
 import numpy as np
 import pytest
@@ -21,6 +19,7 @@ from tf_robust.hardening.training import (
     fine_tuning,
     greedy_soup,
     interpolate,
+    leaves,
     reestimate,
 )
 from tf_robust.hardening.trials import Trial, TrialStore
@@ -45,15 +44,23 @@ def _model(momentum=0.9):
     return keras.Model(inputs, keras.layers.Dense(3, name="dense")(keras.layers.GlobalAveragePooling2D()(x)))
 
 
+def _with_dropout():
+    model = _model()
+    return keras.Model(model.inputs, keras.layers.Dropout(0.5, seed=1)(model.outputs[0]))
+
+
 def _trainers(source, model=None):
     options = {"input_range": (0.0, 1.0), "from_logits": True}
     return Trainers(model or _model(), source, batch_size=BATCH, seed=3, options=options)
 
 
+@pytest.fixture(scope="module")
+def trainers(source):
+    return _trainers(source)
+
+
 def test_dropout_of_a_training_is_that_of_the_first(source):
-    model = _model()
-    model = keras.Model(model.inputs, keras.layers.Dropout(0.5, seed=1)(model.outputs[0]))
-    trainers, candidate = _trainers(source, model), Candidate("plain", "cross_entropy", learning_rate=0.05)
+    trainers, candidate = _trainers(source, _with_dropout()), Candidate("plain", "cross_entropy", learning_rate=0.05)
     first, second = (trainers.train(candidate, 12).weights for _ in range(2))
     for one, other in zip(first, second):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
@@ -68,19 +75,17 @@ def test_the_loss_scale_of_float16_is_not_reset_to_0(source):
         keras.mixed_precision.set_global_policy("float32")
     before = _model().get_weights()
     assert all(np.isfinite(one).all() for one in first) and any((one != other).any() for one, other in zip(first, before))
-    for one, other in zip(first, second):
-        np.testing.assert_array_equal(one, other)
+    np.testing.assert_equal(second, first)
 
 
-@pytest.mark.parametrize("method", ["adversarial", "trades"])
-def test_a_candidate_whose_attack_meets_logits_that_are_not_finite_has_diverged(source, method):
+def test_a_candidate_whose_attack_meets_logits_that_are_not_finite_has_diverged(source):
     model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Conv2D(4, 3), keras.layers.Flatten(), keras.layers.Dense(3)])
     with pytest.raises(TrainingDiverged, match="Not finite at step"):
-        _trainers(source, model).train(Candidate(method, method, {"steps": 2}, learning_rate=1e30), 20)
+        _trainers(source, model).train(Candidate("one", "adversarial", {"steps": 2}, learning_rate=1e30), 20)
 
 
-def test_plain_fine_tuning_is_sgd_with_a_cosine_in_chunks(source):
-    trained = _trainers(source).train(Candidate("plain", "cross_entropy", learning_rate=0.05), 25).weights
+def test_plain_fine_tuning_is_sgd_with_a_cosine_in_chunks(source, trainers):
+    trained = trainers.train(Candidate("plain", "cross_entropy", learning_rate=0.05), 25).weights
     model = _model()
     velocities = [np.zeros(v.shape) for v in model.trainable_variables]
     for step, batch in zip(range(25), training_batches(source, BATCH, seed=3)):
@@ -99,12 +104,11 @@ def test_plain_fine_tuning_is_sgd_with_a_cosine_in_chunks(source):
     "method, views",
     (("cross_entropy", ("patch_gaussian",)), ("noisymix", ("clean", "clean", "patch_gaussian")), ("similarity", ("clean",))),
 )
-def test_a_training_depends_on_candidate_and_steps_alone(source, method, views):
-    trainers = _trainers(source)
+def test_a_training_depends_on_candidate_and_steps_alone(trainers, method, views):
     settings = {"mixing": False, "noise": "none"} if method == "noisymix" else {}
     candidate = Candidate("one", method, settings, views)
     first = trainers.train(candidate, 12).weights
-    trainers.train(Candidate("other", "cross_entropy", learning_rate=0.5), 7)
+    trainers.train(Candidate("plain", "cross_entropy", learning_rate=0.5), 7)
     trainers.seconds_per_step(candidate)
     for again, once, start in zip(trainers.train(candidate, 12).weights, first, trainers.start):
         np.testing.assert_array_equal(again, once)
@@ -114,8 +118,7 @@ def test_a_training_depends_on_candidate_and_steps_alone(source, method, views):
 
 
 @pytest.mark.parametrize("rate, stable", ((0.01, True), (30.0, False), (1e30, False)))
-def test_a_learning_rate_is_stable_if_the_loss_of_the_first_steps_does_not_explode(source, rate, stable):
-    trainers = _trainers(source)
+def test_a_learning_rate_is_stable_if_the_loss_of_the_first_steps_does_not_explode(trainers, rate, stable):
     assert trainers.is_stable(Candidate("plain", "cross_entropy", learning_rate=rate)) == stable
     for one, other in zip(trainers.train(Candidate("plain", "cross_entropy", learning_rate=0.0), 1).weights, trainers.start):
         assert one.shape[-1:] == other.shape[-1:] and (one.ndim == 1 or np.array_equal(one, other))  # it begins with the initial model
@@ -134,38 +137,27 @@ def test_a_training_goes_on_with_weights_velocities_dropout_and_data_where_it_en
     """With a constant learning rate 7 + 6 steps are 13 steps, also after the state went through a file, by trainers made anew."""
     monkeypatch.setattr("tf_robust.hardening.training.np.cos", lambda _: 1.0)
     candidate = Candidate("one", "noisymix", {"mixing": False, "noise": "none"}, ("clean", "clean", "patch_gaussian"))
-
-    def trainers():
-        model = _model()
-        return _trainers(source, keras.Model(model.inputs, keras.layers.Dropout(0.5, seed=1)(model.outputs[0])))
-
-    complete, state = trainers().train(candidate, 13), trainers().train(candidate, 7)
+    complete, state = (_trainers(source, _with_dropout()).train(candidate, steps) for steps in (13, 7))
     store, trial = TrialStore(str(tmp_path / "trials"), {}), Trial(candidate, 0, (7,), 1.0, ())
     store.write(trial, state, 1.0)
-    again = trainers().train(candidate, 6, store.state(trial))
+    again = _trainers(source, _with_dropout()).train(candidate, 6, store.state(trial))
     assert again.steps == 13 and len(again.others) == len(complete.others) > 4
     for one, other in zip([*again.weights, *again.others], [*complete.weights, *complete.others]):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
     assert not np.array_equal(state.weights[0], complete.weights[0])
 
 
-@pytest.mark.parametrize(
-    "layers, frozen",
-    (("all", set()), ("first half", {"second", "dense"}), ("all but batch norm", {"norm"})),
-    ids=("all", "first half", "all but batch norm"),
-)
-def test_layers_that_are_not_trained_stay_as_they_are(source, layers, frozen):
-    model = _model()
-    trainers = _trainers(source, model)
-    model.set_weights(trainers.train(Candidate("one", "cross_entropy", layers=layers), 12).weights)
-    start = _model()
-    for one, other in zip(_flat(model), _flat(start)):
-        if one.weights:
-            same = all(np.array_equal(a, b) for a, b in zip(one.get_weights(), other.get_weights()))
-            assert same == (one.name in frozen), one.name
-    assert all(layer.trainable for layer in _flat(model))
+@pytest.mark.parametrize("layers, frozen", (("all", set()), ("first half", {"second", "dense"}), ("all but batch norm", {"norm"})))
+def test_layers_that_are_not_trained_stay_as_they_are(trainers, layers, frozen):
+    model = trainers.model
+    model.set_weights(trainers.train(Candidate("plain", "cross_entropy", layers=layers), 12).weights)
+    pairs = [(one, other) for one, other in zip(leaves(model), leaves(_model())) if one.weights]
+    assert [one.name for one, _ in pairs] == ["first", "norm", "second", "dense"]
+    for one, other in pairs:
+        same = all(np.array_equal(a, b) for a, b in zip(one.get_weights(), other.get_weights()))
+        assert same == (one.name in frozen) and one.trainable, one.name
     with fine_tuning(model, layers):
-        assert {layer.name for layer in _flat(model) if layer.weights and not layer.trainable} == frozen
+        assert {one.name for one, _ in pairs if not one.trainable} == frozen
 
 
 @pytest.mark.parametrize("momentum", (0.8, 0.999))
@@ -178,10 +170,6 @@ def test_moving_averages_follow_with_a_momentum_of_at_most_095(source, momentum)
     model.set_weights(_trainers(source, model).train(Candidate("one", "cross_entropy", learning_rate=0.0), 12).weights)
     np.testing.assert_allclose(norm.moving_mean, expected, rtol=1e-4, atol=1e-6)
     assert norm.momentum == momentum
-
-
-def _flat(model):
-    return [leaf for layer in model.layers for leaf in (_flat(layer) if hasattr(layer, "layers") else [layer])]
 
 
 def test_reestimated_moving_averages_are_the_means_over_the_batches(source):
@@ -213,12 +201,6 @@ def test_interpolation_is_linear_and_keeps_integers_of_the_start(coefficient):
     assert result[2] == 1 and result[2].dtype == np.int64
 
 
-def test_the_mean_of_models():
-    models = [_weights(seed) for seed in range(3)]
-    for position in range(2):
-        np.testing.assert_allclose(average(models)[position], np.mean([one[position] for one in models], axis=0), rtol=1e-6)
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
 def test_weights_of_any_precision_are_averaged(dtype):
     dtype = tf.as_dtype(dtype).as_numpy_dtype
@@ -241,30 +223,20 @@ def test_the_greedy_soup_adds_a_model_unless_the_score_falls():
         random = np.random.default_rng(seed)
         models = sorted(([target + random.normal(size=3)] for _ in range(4)), key=score, reverse=True)
         members, soup = greedy_soup(models, score, score(models[0]))
-        best = score(soup)
+
+        def mean(group):
+            return np.mean([models[i][0] for i in group], axis=0)
+
         expected = [0]  # by brute force
         for i in range(1, 4):
-            if score([np.mean([models[j][0] for j in (*expected, i)], axis=0)]) >= score(
-                [np.mean([models[j][0] for j in expected], axis=0)]
-            ):
-                expected.append(i)
-        assert members == expected
-        np.testing.assert_allclose(soup[0], np.mean([models[i][0] for i in members], axis=0))
-        assert best >= score(models[0])
-        assert (
-            best
-            <= max(
-                score([np.mean([models[i][0] for i in group], axis=0)])
-                for n in range(1, 5)
-                for group in itertools.combinations(range(4), n)
-            )
-            + 1e-12
-        )
+            expected += [i] if score([mean([*expected, i])]) >= score([mean(expected)]) else []
+        assert members == expected and score(soup) >= score(models[0])
+        np.testing.assert_allclose(soup[0], mean(members))
 
 
-def test_on_a_machine_that_becomes_slower_training_ends_in_time(source, monkeypatch):
+def test_on_a_machine_that_becomes_slower_training_ends_in_time(trainers, monkeypatch):
     """A chunk of ten steps takes 4 s: of 100 steps 30 fit into 10 s, at learning rates that fall over this time."""
-    now, rates, trainers, candidate = [0.0], [], _trainers(source), Candidate("plain", "cross_entropy", learning_rate=0.1)
+    now, rates, candidate = [0.0], [], Candidate("plain", "cross_entropy", learning_rate=0.1)
     monkeypatch.setattr(training.time, "monotonic", lambda: now[0])
     method, _, variables, first = trainers._graph(candidate)
 
@@ -272,7 +244,7 @@ def test_on_a_machine_that_becomes_slower_training_ends_in_time(source, monkeypa
         now[0] += 0.4 * int(count)
         rates.append(float(method.optimizer.learning_rate))
 
-    trainers._graph = lambda _: (method, run_steps, variables, first)
+    monkeypatch.setattr(trainers, "_graph", lambda _: (method, run_steps, variables, first))
     assert trainers.train(candidate, 100, seconds=10.0).steps == 30
     assert rates == pytest.approx([0.05 * (1 + np.cos(np.pi * passed / 10.0)) for passed in (0, 4, 8)])
     assert trainers.seconds_per_step(candidate) == pytest.approx(0.4)
