@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.methods.common import weights
 from tf_robust import methods
 from tf_robust.training import loop, optimizers
 from tf_robust.training.averaging import WeightAverage
@@ -26,7 +27,7 @@ class Recorder(keras.callbacks.Callback):
         self.steps = []
 
     def on_train_batch_end(self, batch, logs=None):
-        self.steps.append([v.numpy() for v in self.model.classifier.variables])
+        self.steps.append(weights(self.model))
 
 
 def recursion(steps):
@@ -42,28 +43,22 @@ def test_the_model_has_the_averages_of_weights_and_batch_statistics(loss_scale, 
     method, recorder = build(network(), loss_scale=loss_scale), Recorder()
     loop.fit(method, source(), epochs=2, batch_size=12, callbacks=[recorder])
     assert len(recorder.steps) == 8 and len(method.classifier.non_trainable_variables) == 2
-    for variable, last, expected in zip(method.classifier.variables, recorder.steps[-1], recursion(recorder.steps), strict=True):
-        np.testing.assert_allclose(variable.numpy(), expected, rtol=0, atol=1e-6)
-        assert np.abs(variable.numpy() - last).max() > 1e-5
+    for values, last, expected in zip(weights(method), recorder.steps[-1], recursion(recorder.steps), strict=True):
+        np.testing.assert_allclose(values, expected, rtol=0, atol=1e-6)
+        assert np.abs(values - last).max() > 1e-5
 
 
 @pytest.mark.usefixtures("eagerly")
 def test_validation_is_of_the_averaged_weights_and_training_goes_on_with_its_own(network, source):
-    class Logs(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            self.logs = logs
-
     plain, recorder = build(network(), ema=0.0), Recorder()
     loop.fit(plain, source(), epochs=2, batch_size=12, callbacks=[recorder])
-    averaged, logs, own = build(network()), Logs(), Recorder()
-    loop.fit(averaged, source(), epochs=2, batch_size=12, validation=source(30), callbacks=[logs, own])
-    for a, b in zip(recorder.steps[-1], own.steps[-1]):  # a step is the same with averages, also after a validation
-        np.testing.assert_array_equal(a, b)
+    averaged, log, own = build(network()), keras.callbacks.History(), Recorder()
+    loop.fit(averaged, source(), epochs=2, batch_size=12, validation=source(30), callbacks=[log, own])
+    np.testing.assert_equal(own.steps[-1], recorder.steps[-1])  # a step is the same with averages, also after a validation
     data = source(30)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)(
-        data.labels, averaged.network(data.images / np.float32(255), training=False)["logits"]
-    )
-    assert logs.logs["val_cross_entropy"] == pytest.approx(float(loss), abs=1e-5)
+    logits = averaged.network(data.images / np.float32(255), training=False)["logits"]
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)(data.labels, logits)
+    assert log.history["val_cross_entropy"][-1] == pytest.approx(float(loss), abs=1e-5)
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -77,8 +72,7 @@ def test_a_resumed_run_has_the_same_averages(network, source, tmp_path):
     for seed in (9, 6):  # resumed; then again, as after a kill between the last checkpoint and the export
         resumed = build(network(seed=seed))
         loop.fit(resumed, source(), checkpoint_folder=str(tmp_path), **options)
-        for a, b in zip(uninterrupted.classifier.variables, resumed.classifier.variables):
-            np.testing.assert_array_equal(a.numpy(), b.numpy())
+        np.testing.assert_equal(weights(resumed), weights(uninterrupted))
 
 
 def test_averages_on_two_devices_are_those_of_one(network, source, two_replicas):
@@ -87,8 +81,8 @@ def test_averages_on_two_devices_are_those_of_one(network, source, two_replicas)
     with two_replicas.scope():
         two = build(network(batch_norm=False))
     loop.fit(two, source(), epochs=1, batch_size=12)
-    for a, b in zip(one.classifier.variables, two.classifier.variables):
-        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=0, atol=1e-5)
+    for a, b in zip(weights(one), weights(two), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
 
 
 def test_a_long_average_of_a_short_training_is_warned_of(network, caplog):
@@ -97,7 +91,7 @@ def test_a_long_average_of_a_short_training_is_warned_of(network, caplog):
     WeightAverage(method).warn_if_long(4000)
     assert not caplog.text
     WeightAverage(method).warn_if_long(100)
-    assert "about 1000 steps, of 100 in all" in caplog.text
+    assert "1000 steps, of 100" in caplog.text
 
 
 @pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
@@ -119,12 +113,11 @@ def test_the_global_norm_is_clipped(name):
 
 
 def test_options_that_cannot_be_are_refused(network, source, two_replicas):
-    with pytest.raises(ValueError, match=r"Expected ema in \[0, 1\). Received: 1"):
-        optimizers.build("adam", 0.1, ema=1.0)
-    with pytest.raises(ValueError, match="Expected global_clipnorm >= 0. Received: -1"):
-        optimizers.build("adam", 0.1, global_clipnorm=-1.0)
+    for name, value in (("ema", 1.0), ("global_clipnorm", -1.0)):
+        with pytest.raises(ValueError, match=name):
+            optimizers.build("adam", 0.1, **{name: value})
     for loss_scale in (False, True):
         with two_replicas.scope():
             method = build(network(), global_clipnorm=1.0, loss_scale=loss_scale)
-        with pytest.raises(ValueError, match="Expected one device with global_clipnorm"):
+        with pytest.raises(ValueError, match="one device with global_clipnorm"):
             loop.fit(method, source(), epochs=1, batch_size=12)

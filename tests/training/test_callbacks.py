@@ -2,12 +2,12 @@
 
 import glob
 
-import keras
 import numpy as np
 import tensorflow as tf
 from tensorboard.plugins.hparams import plugin_data_pb2
 
-from tf_robust import data, methods
+from tests.methods.common import build
+from tf_robust import data
 from tf_robust.training import callbacks, loop
 
 
@@ -27,16 +27,13 @@ def test_runs_can_be_compared_by_flags_and_results(tmp_path):
 
 
 def test_profile_of_a_few_steps(tmp_path, network, source):
-    method = methods.METHODS["cross_entropy"](network())
-    method.compile(optimizer=keras.optimizers.SGD(0.1))
-    loop.fit(method, source(), epochs=2, batch_size=12, callbacks=[callbacks.TensorBoard(str(tmp_path), profile=True)])
+    board = callbacks.TensorBoard(str(tmp_path), profile=True)
+    loop.fit(build("cross_entropy", network()), source(), epochs=2, batch_size=12, callbacks=[board])
     assert glob.glob(f"{tmp_path}/plugins/profile/*/*")
 
 
 def test_the_first_batch_is_shown_as_it_is_trained_on(tmp_path, network, source):
-    method, board, shown = methods.METHODS["cross_entropy"](network()), callbacks.TensorBoard(str(tmp_path)), []
-    method.compile(optimizer=keras.optimizers.SGD(0.1))
-    train = source()
+    method, board, shown, train = build("cross_entropy", network()), callbacks.TensorBoard(str(tmp_path)), [], source()
 
     def show(batch):
         shown.append(batch)

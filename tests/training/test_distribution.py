@@ -23,16 +23,8 @@ from tf_robust.runs import scheduler
 from tf_robust.training import distribution
 
 ARGUMENTS = [
-    "train",
-    "--evaluations=none",
-    "--data=digits",
-    "--train_examples=60",
-    "--model=lenet",
-    "--batch_size=12",
-    "--epochs=20",
-    "--optimizer=sgd",
-    "--learning_rate=0.05",
-    "--steps_per_execution=2",
+    *("train", "--evaluations=none", "--data=digits", "--train_examples=60", "--model=lenet", "--batch_size=12", "--epochs=20"),
+    *("--optimizer=sgd", "--learning_rate=0.05", "--steps_per_execution=2"),
 ]
 
 
@@ -45,17 +37,8 @@ def two_workers(*command):
     for sock in sockets:
         sock.close()
     configs = [json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}) for index in range(2)]
-    return [
-        subprocess.Popen(
-            [sys.executable, *command],
-            cwd=ROOT,
-            env={**os.environ, "TF_CONFIG": config},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for config in configs
-    ]
+    options = {"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return [subprocess.Popen([sys.executable, *command], env={**os.environ, "TF_CONFIG": config}, **options) for config in configs]
 
 
 def outputs_of(workers):
@@ -122,23 +105,23 @@ def test_a_lost_worker_ends_the_other_and_restarted_they_train_as_one_process(tm
     ],
 )
 def test_a_cluster_that_is_not_told_is_asked_for(text):
-    with pytest.raises(ValueError, match="Expected for strategy=multi_worker, in every worker, .*TF_CONFIG"):
+    with pytest.raises(ValueError, match="TF_CONFIG"):
         distribution.check_cluster(text)
 
 
-@pytest.mark.parametrize("index", (0, 1))
-def test_two_workers_are_a_cluster(index):
-    distribution.check_cluster(f'{{"cluster": {{"worker": ["a:1", "b:2"]}}, "task": {{"type": "worker", "index": {index}}}}}')
+def test_two_workers_are_a_cluster():
+    for index in range(2):
+        distribution.check_cluster(f'{{"cluster": {{"worker": ["a:1", "b:2"]}}, "task": {{"type": "worker", "index": {index}}}}}')
 
 
 def test_one_device_cannot_be_mirrored(monkeypatch):
     one = tf.config.list_logical_devices("CPU")[:1]
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: one if kind == "CPU" else [])
-    with pytest.raises(ValueError, match="Expected several devices for strategy=mirrored. Received: only .*CPU:0. Try: strategy=auto"):
+    with pytest.raises(ValueError, match="strategy=mirrored.*CPU:0"):
         distribution.strategy("mirrored")
 
 
 def test_workers_take_one_run_at_a_time():
     runs = [types.SimpleNamespace(config=types.SimpleNamespace(train=types.SimpleNamespace(strategy="multi_worker")))] * 2
-    with pytest.raises(ValueError, match="Expected one run with strategy=multi_worker"):
+    with pytest.raises(ValueError, match="strategy=multi_worker"):
         scheduler.run_all(runs, None)

@@ -45,8 +45,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(network, source, 
     loop.fit(resumed, source(), checkpoint_folder=folder, callbacks=[history], **options)
     uninterrupted = build(network())
     loop.fit(uninterrupted, source(), **options)
-    for a, b in zip(state(uninterrupted), state(resumed), strict=True):
-        np.testing.assert_array_equal(a, b)
+    np.testing.assert_equal(state(resumed), state(uninterrupted))
     assert uninterrupted.get_metrics_result() == resumed.get_metrics_result()  # metrics of the epoch in which it was stopped
     assert [entry["epoch"] for entry in json.load(open(tmp_path / "history.json"))] == [0, 1, 2]
 
@@ -58,14 +57,11 @@ def test_a_checkpoint_that_has_reached_stop_after_is_kept(network, source, tmp_p
         loop.fit(build(network(), "cross_entropy"), source(), stop_after=5, **options)
     for stop in (3, 5):
         method = build(network(seed=9), "cross_entropy")
-        with pytest.raises(loop.Interrupted, match=f"Expected stop_after beyond the checkpoint, at step 5 of 8. Received: {stop}"):
+        with pytest.raises(loop.Interrupted, match=f"step 5 of 8. Received: {stop}"):
             loop.fit(method, source(), stop_after=stop, **options)
         assert sorted(os.listdir(tmp_path)) == ["step_000000004.npz", "step_000000005.npz"] and method.optimizer.iterations == 5
-    assert (
-        loop.fit(build(network(), "cross_entropy"), source(), stop_after=8, **{**options, "checkpoint_folder": None, "epochs": 1}).steps
-        == 4
-    )
-    with pytest.raises(ValueError, match="Expected stop_after >= 1, or None. Received: 0"):
+    assert loop.fit(build(network(), "cross_entropy"), source(), epochs=1, batch_size=12, stop_after=8).steps == 4
+    with pytest.raises(ValueError, match="stop_after"):
         loop.fit(method, source(), stop_after=0, **options)
 
 
@@ -85,11 +81,7 @@ def test_the_seconds_of_interrupted_processes_are_counted(network, source, tmp_p
     with pytest.raises(loop.Interrupted):
         fit(stop_after=3)
     with monkeypatch.context() as killed, pytest.raises(SystemExit):  # after the first epoch's checkpoint and two steps
-        killed.setattr(
-            loop.divergence,
-            "named",
-            lambda method: sys.exit() if int(method.optimizer.iterations.numpy()) == 6 else named(method),
-        )
+        killed.setattr(loop.divergence, "named", lambda method: sys.exit() if method.optimizer.iterations == 6 else named(method))
         fit()
     now[0] += 5000.0  # time between processes does not count
     assert fit().seconds == 80.0
@@ -133,25 +125,18 @@ def folder(tmp_path):
 
 @pytest.mark.slow
 def test_resuming_on_cropped_and_augmented_files_changes_nothing(network, folder, tmp_path):
+    options = {"epochs": 2, "batch_size": 12, "augmentations": (crop_flip, patch_gaussian), "steps_per_execution": 3}
+
     def fit(seed, **more):
         method = build(network(shape=(16, 16, 3), seed=seed), "cross_entropy")
-        loop.fit(
-            method,
-            data.open_source(folder, "train", image_size=16),
-            epochs=2,
-            batch_size=12,
-            augmentations=(crop_flip, patch_gaussian),
-            steps_per_execution=3,
-            **more,
-        )
+        loop.fit(method, data.open_source(folder, "train", image_size=16), **options, **more)
         return method
 
     uninterrupted, saved = fit(0), str(tmp_path / "checkpoints")
     for stop in (2, 7):  # inside the first and inside the second epoch
         with pytest.raises(loop.Interrupted, match=f"step {stop} of 8"):
             fit(0, checkpoint_folder=saved, stop_after=stop)
-    for a, b in zip(state(uninterrupted), state(fit(9, checkpoint_folder=saved))):
-        np.testing.assert_array_equal(a, b)
+    np.testing.assert_equal(state(fit(9, checkpoint_folder=saved)), state(uninterrupted))
 
 
 @pytest.mark.slow
@@ -163,8 +148,7 @@ def test_steps_per_execution_changes_nothing(network, source):
         assert result.steps == 8
         states.append(state(method))
     for other in states[1:]:
-        for a, b in zip(states[0], other):
-            np.testing.assert_array_equal(a, b)
+        np.testing.assert_equal(other, states[0])
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -222,11 +206,9 @@ def test_divergence_inside_the_attack_of_a_method_is_named(name, tmp_path):
 
 
 def test_it_learns_and_validates(network, source, tmp_path):
-    path = str(tmp_path / "history.json")
-    loop.fit(
-        build(network(), "cross_entropy"), source(96), epochs=4, batch_size=12, validation=source(30), callbacks=[callbacks.History(path)]
-    )
-    history = json.load(open(path))
+    history = callbacks.History(str(tmp_path / "history.json"))
+    loop.fit(build(network(), "cross_entropy"), source(96), epochs=4, batch_size=12, validation=source(30), callbacks=[history])
+    history = json.load(open(tmp_path / "history.json"))
     assert [entry["epoch"] for entry in history] == [0, 1, 2, 3]
     assert history[-1]["accuracy"] > 0.9 and history[-1]["val_accuracy"] > 0.9
 
@@ -238,9 +220,6 @@ def test_a_truncated_checkpoint_is_skipped_with_a_warning(network, tmp_path, cap
     newest.write_bytes(newest.read_bytes()[:-2000])
     assert checkpoints.restore(build_ready(network), str(tmp_path))[0] == 4
     assert "step_000000008.npz is truncated" in caplog.text
-    (tmp_path / "step_000000004.npz").write_bytes(b"")
-    with pytest.raises(ValueError, match="only damaged ones \\(1\\)"):
-        checkpoints.restore(build_ready(network), str(tmp_path))
 
 
 def test_a_surplus_checkpoint_is_removed_on_resume(network, tmp_path):
@@ -265,9 +244,9 @@ def test_a_checkpoint_of_another_model_raises(network, tmp_path):
 
 
 def test_invalid_lengths_raise(network, source):
-    with pytest.raises(ValueError, match="Expected batch_size in 1.."):
+    with pytest.raises(ValueError, match="batch_size"):
         loop.fit(build(network()), source(), epochs=1, batch_size=49)
-    with pytest.raises(ValueError, match="epochs and steps_per_execution >= 1"):
+    with pytest.raises(ValueError, match="epochs"):
         loop.fit(build(network()), source(), epochs=0, batch_size=12)
 
 

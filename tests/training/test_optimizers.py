@@ -28,11 +28,11 @@ def test_cosine_ends_at_zero_and_constant_is_constant():
 
 
 def test_invalid_arguments_raise():
-    with pytest.raises(ValueError, match="Did you mean 'cosine'"):
+    with pytest.raises(ValueError, match="cosin"):
         values("cosin", [0])
-    with pytest.raises(ValueError, match="Did you mean 'adam'"):
+    with pytest.raises(ValueError, match="adma"):
         optimizers.build("adma", 0.1)
-    with pytest.raises(ValueError, match="learning_rate > 0"):
+    with pytest.raises(ValueError, match="learning_rate"):
         optimizers.learning_rate_schedule("constant", 0.0, steps_per_epoch=1, epochs=1)
 
 
