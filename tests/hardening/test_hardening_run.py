@@ -128,32 +128,10 @@ def test_a_model_becomes_more_robust_on_images_never_used_before(hardened):
     assert accuracy[1] > accuracy[0] + 0.02
 
 
-def test_the_delivered_file_is_the_model_that_was_proved(hardened, tmp_path):
-    result, folder = hardened
-    delivered = keras.saving.load_model(os.path.join(folder, "hardened.keras"), compile=False)
-    images, labels = _images(40, 5)
-    expected = result.model.predict(images.astype(np.float32), verbose=0)
-    np.testing.assert_allclose(delivered.predict(images.astype(np.float32), verbose=0), expected, atol=1e-6)
-    copy = result.save(str(tmp_path / "copy"))
-    assert copy.endswith("copy.keras")
-    test = result.evaluations[1]["rows"]
-    again = tfr.evaluate(copy, data=(images, labels), input_range="0,255", evaluations="clean")
-    assert again.values["clean"] == np.mean(expected.argmax(axis=1) == labels)
-    assert [row["metric"] for row in test][:1] == ["clean"]
-
-
 def test_report_and_card(hardened, tmp_path):
     result, folder = hardened
     page = open(result.report(str(tmp_path / "harden.html")), encoding="utf-8").read()
-    for text in (
-        "What changed",
-        "Diagnosis",
-        "Candidates",
-        "accuracy on unchanged images",
-        "import tf_robust as tfr",
-        "Fixed:",
-        result.choice.point.name,
-    ):
+    for text in ("What changed", "Diagnosis", "Candidates", "import tf_robust as tfr", "Fixed:", result.choice.point.name):
         assert text in page, text
     with open(os.path.join(folder, "harden.json"), encoding="utf-8") as file:
         card = json.load(file)
@@ -163,25 +141,16 @@ def test_report_and_card(hardened, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_search_in_steps_is_reproducible_and_a_finished_one_is_read(start, hardened, tmp_path, monkeypatch):
+def test_a_search_in_steps_is_reproducible_and_a_finished_one_is_read(start, hardened, monkeypatch):
     first, folder = hardened
-    again = tfr.harden(start, folder=str(tmp_path), **MANY_STEPS)
-    for one, other in zip(first.model.get_weights(), again.model.get_weights()):
-        np.testing.assert_array_equal(one, other)
+    model = keras.saving.load_model(start, compile=False)  # a model in memory is not changed
+    weights, again = model.get_weights(), tfr.harden(model, **MANY_STEPS)
+    np.testing.assert_equal(again.model.get_weights(), first.model.get_weights())
+    np.testing.assert_equal(model.get_weights(), weights)
     monkeypatch.setattr("tf_robust.hardening.training.Trainers.train", lambda *_: pytest.fail("trained again"))
     read = tfr.harden(start, folder=folder, **MANY_STEPS)
-    np.testing.assert_array_equal(read.model.get_weights()[0], first.model.get_weights()[0])
+    np.testing.assert_equal(read.model.get_weights(), first.model.get_weights())
     assert read.values == first.values
-
-
-@pytest.mark.slow
-def test_a_keras_model_in_memory_is_not_changed(start):
-    model = keras.saving.load_model(start, compile=False)
-    weights = model.get_weights()
-    result = tfr.harden(model, **FEW_STEPS)
-    for before, after in zip(weights, model.get_weights()):
-        np.testing.assert_array_equal(before, after)
-    assert result.model is not model and result.values["clean"][0] > 0.6
 
 
 @pytest.mark.slow
@@ -209,8 +178,7 @@ def test_nothing_helps_leaves_the_model_as_it_was(start, tmp_path, monkeypatch):
     result = tfr.harden(start, folder=str(tmp_path / "work"), **FEW_STEPS)
     assert not result.changed and len(result.evaluations) == 1 and not os.path.exists(tmp_path / "work" / "hardened.keras")
     assert "The model is unchanged" in result.notes[0] and not result.recipe
-    for one, other in zip(result.model.get_weights(), keras.saving.load_model(start).get_weights()):
-        np.testing.assert_array_equal(one, other)
+    np.testing.assert_equal(result.model.get_weights(), keras.saving.load_model(start).get_weights())
     assert "nothing helps" in open(result.report(str(tmp_path / "report.html")), encoding="utf-8").read()
 
 
@@ -245,7 +213,7 @@ def test_a_full_disk_names_the_folder_with_the_weights(start, tmp_path, monkeypa
         raise OSError("No space left on device")
 
     monkeypatch.setattr("tf_robust.hardening.harden.choose", helpful)
-    with monkeypatch.context() as patched, pytest.raises(OSError, match=r"The weights are kept in .*trials: the same command writes the"):
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="trials"):
         patched.setattr("tf_robust.hardening.trainable.TrainableModel.save", full)
         tfr.harden(start, folder=str(tmp_path), **FEW_STEPS)
     monkeypatch.setattr("tf_robust.hardening.training.Trainers.train", lambda *_: pytest.fail("trained again"))
@@ -263,13 +231,7 @@ def test_the_command_line(start, tmp_path, capsys):
         code = ended.code
     printed = capsys.readouterr().out
     assert code == (0 if "Model:  " in printed else 1)
-    for text in (
-        "training, 180 validation and 180 test images",
-        "Breaks it most",
-        "Plan: a search of 240 training steps",
-        "Rung 3",
-        "Report: ",
-    ):
+    for text in ("180 validation and 180 test images", "Breaks it most", "Plan: a search of 240 training steps", "Rung 3", "Report: "):
         assert text in printed, text
     assert {"harden.html", "harden.json", "figures", "final_evaluation", "trials"} <= set(os.listdir(tmp_path / "work"))
     found = list((tmp_path / "work" / "tensorboard").iterdir())
@@ -394,48 +356,32 @@ def test_chance_is_the_accuracy_of_a_constant():
     labels = np.repeat([0, 1], [600, 400])
     random = np.random.default_rng(0)
     constant, weak = labels == 0, random.random(1000) < 0.74
-    with pytest.raises(ValueError, match="near that of chance, 0.500"):
+    with pytest.raises(ValueError, match="chance, 0.500"):
         harden._check_start(types.SimpleNamespace(outcome=Outcome(constant, constant)), labels, "m.keras")
     harden._check_start(types.SimpleNamespace(outcome=Outcome(weak, weak)), labels, "m.keras")
 
 
 def test_a_model_near_chance(start):
     images, labels = FEW_STEPS["validation_data"]
-    with pytest.raises(ValueError, match=r"Expected a trained model. Received: .*near that of chance, 0.333. Try: another input_range"):
+    with pytest.raises(ValueError, match="chance, 0.333"):
         tfr.harden(start, **{**FEW_STEPS, "validation_data": (images, np.random.default_rng(0).permutation(labels))})
 
 
-@pytest.mark.parametrize("arguments", ({"budget": "soon"}, {"target": "nois"}, {"max_clean_loss": 2.0}, {"epochs": 3}))
-def test_arguments(start, arguments):
-    with pytest.raises(ValueError, match="Expected|Did you mean .noise|Unknown argument: .epochs"):
-        tfr.harden(start, **{**FEW_STEPS, **arguments})
-
-
-@pytest.mark.parametrize("arguments", ({"calibrate": "temperature"}, {"abstain_accuracy": 0.9}, {"conformal": 0.9}))
+@pytest.mark.parametrize("arguments", [{"calibrate": "temperature"}, {"abstain_accuracy": 0.9}, {"conformal": 0.9}])
 def test_confidences_are_not_fitted_on_images_that_the_model_is_chosen_on(start, arguments):
-    with pytest.raises(
-        ValueError, match=f"{next(iter(arguments))}.* have no effect on harden.*Try: tf-robust evaluate of the hardened model"
-    ):
+    with pytest.raises(ValueError, match=f"{[*arguments][0]}.* have no effect on harden"):
         tfr.harden(start, **FEW_STEPS, **arguments)
 
 
-def test_summary_says_when_little_is_gained_and_how_many_images_would_decide():
-    config = harden.HardenConfig()
-    assert "No candidate keeps the accuracy" in harden.summary(None, config)
-    assert harden.summary(None, config, tried=False).startswith("Interrupted before a candidate was tried")
-    start = Point(Outcome(np.ones(4, bool), np.ones(4)), 0.0)
+def test_the_summary_has_the_interval_the_number_of_models_and_of_images_that_would_decide():
+    config, start = HardenConfig(), Point(Outcome(np.ones(400, bool), np.ones(400)), 0.5)
+    assert "unchanged" in harden.summary(None, config) and "Interrupted" in harden.summary(None, config, tried=False)
     assert frontier_chart(start, [], None, "noise", 0.01).to_dict()  # of that search
-    even = {"mean": 0.02, "low": -0.01, "high": 0.05, "p": 0.3, "count": 400, "test": "paired t, max-t"}
-    point = Point(Outcome(np.ones(400, bool), np.ones(400)), 0.5)
-    choice = Choice(point, {**even, "mean": 0.0}, even, False, 1234, 24)
-    found = harden.summary(choice, config)
-    assert (
-        "(corruptions) +0.020 [-0.010, +0.050], the best of 24 models with interpolations. About 1,200 validation images would be needed"
-        in found
-    )
-    helpful = dataclasses.replace(choice, target={**even, "low": 0.01}, helps=True, images_needed=0)
-    found = harden.summary(helpful, config)
-    assert "Target (corruptions) +0.020 [+0.010, +0.050], the best of 24 models with interpolations, clean accuracy +0.000" in found
+    change = {"mean": 0.02, "low": -0.01, "high": 0.05, "p": 0.3, "count": 400, "test": "paired t, max-t"}
+    choice = Choice(start, {**change, "mean": 0.0}, change, False, 1234, 24)
+    text = "(corruptions) +0.020 [-0.010, +0.050], the best of 24 models with interpolations"
+    assert f"{text}. About 1,200 validation images" in harden.summary(choice, config)
+    assert f"{text}, clean accuracy +0.000" in harden.summary(dataclasses.replace(choice, helps=True, images_needed=0), config)
 
 
 def test_a_search_that_plain_fine_tuning_wins_says_so_first():
@@ -447,23 +393,22 @@ def test_a_search_that_plain_fine_tuning_wins_says_so_first():
     )
     assert [point.is_control for point in (start, best, other)] == [False, True, False]
     found = harden.control_wins(start, best, [best, other, harmful], 0.01)
-    difference = np.mean(other.outcome.target) - np.mean(best.outcome.target)
-    assert (
-        found.startswith("Plain fine-tuning (rung 3, 32 steps), did best")
-        and f"{recipe.candidate.name} (rung 3, 32 steps): {difference:+.3f} [" in found
-    )
-    assert harden.control_wins(start, best, [best, harmful], 0.01).endswith("no recipe keeps the clean accuracy.")
+    difference = other.target - best.target
+    assert found.startswith("Plain fine-tuning") and f"{recipe.candidate.name} (rung 3, 32 steps): {difference:+.3f} [" in found
+    assert recipe.candidate.name not in harden.control_wins(start, best, [best, harmful], 0.01)
 
 
-def test_the_delivered_model_has_the_interface_and_the_optimizer_of_the_initial_one(hardened, start):
+def test_the_delivered_model_has_the_interface_and_the_optimizer_of_the_initial_one(hardened, tmp_path):
     result, folder = hardened
     path = os.path.join(folder, "hardened.keras")
     for model in (result.model, keras.saving.load_model(path)):
         assert model.compiled and type(model.optimizer) is keras.optimizers.Adam and model.loss == "sparse_categorical_crossentropy"
     classifier, images = load_classifier(path), _images(5, 3)[0]
     assert (classifier.interface.input_range, classifier.interface.outputs) == ("0,255", "probabilities")
-    np.testing.assert_allclose(np.exp(classifier(images / np.float32(255))), result.model(images.astype(np.float32)), atol=1e-5)
-    with pytest.raises(ValueError, match="Expected input_range=0,255, .*Received: input_range=0,1"):
+    copy = load_classifier(result.save(str(tmp_path / "copy")), ModelInterface(input_range="0,255", outputs="probabilities"))
+    for one in (classifier, copy):
+        np.testing.assert_allclose(np.exp(one(images / np.float32(255))), result.model(images.astype(np.float32)), atol=1e-5)
+    with pytest.raises(ValueError, match="input_range=0,255, .*input_range=0,1"):
         load_classifier(path, ModelInterface(input_range="0,1"))
 
 
@@ -473,17 +418,11 @@ def test_few_images_do_not_tell_an_accuracy_from_chance(labels, correct, needed)
     outcome = np.arange(len(labels)) < correct
     balanced = np.mean([outcome[np.array(labels) == label].mean() for label in (0, 1)])
     assert 2 * np.sqrt(0.25 / needed) < balanced - 0.5 <= 2 * np.sqrt(0.25 / (needed - 1))
-    with pytest.raises(
-        ValueError, match=f"Expected at least {needed} validation images .* Received: m.keras .* of {len(labels)} validation"
-    ) as error:
+    with pytest.raises(ValueError, match=f"at least {needed} validation images .* m.keras .* of {len(labels)} validation"):
         harden._check_start(types.SimpleNamespace(outcome=Outcome(outcome, outcome)), np.array(labels), "m.keras")
-    assert "near" not in str(error.value)
 
 
 def test_the_class_with_the_largest_loss_is_named_with_an_interval_for_all_classes():
     note = harden.slice_note(SliceChange("cat", -0.05, -0.12, 0.02, 40), "class", 10)
-    assert note == (
-        "Largest loss of clean accuracy of a class: 'cat', -0.050 [-0.120, +0.020] "
-        "(40 validation images; the interval is for all 10 at once)."
-    )
-    assert harden.slice_note(SliceChange("cat", 0.0, 0.0, 0.0, 40), "class", 10) == "No class lost clean accuracy on validation images."
+    assert "'cat', -0.050 [-0.120, +0.020] (40 validation images; the interval is for all 10" in note
+    assert "'cat'" not in harden.slice_note(SliceChange("cat", 0.0, 0.0, 0.0, 40), "class", 10)
