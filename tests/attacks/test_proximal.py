@@ -12,8 +12,8 @@ N = 4
 STRENGTHS = (0.05, 0.3, 1.0)
 
 
-def perturbations(count=N, seed=0):
-    return np.random.RandomState(seed).normal(size=(count, *SHAPE)).astype(np.float32) * 0.7
+def perturbations(count=N):
+    return np.random.RandomState(0).normal(size=(count, *SHAPE)).astype(np.float32) * 0.7
 
 
 def apply(name, values, strength):
@@ -25,86 +25,57 @@ def objective(name, results, values, strength):
     return strength * sizes + 0.5 * ((results.astype(np.float64) - values) ** 2).sum(axis=(1, 2, 3))
 
 
-def minimize_split(values, strength, constraints):
+def minimize_l0(u, strength):
+    """Keeps or drops each value, whichever costs less."""
+    return np.where(strength < u**2 / 2, u, 0.0)
+
+
+def minimize_l1(u, strength):
+    """Minimizes each value by itself."""
+    options = {"bounds": (-4, 4), "method": "bounded", "options": {"xatol": 1e-9}}
+    cost = lambda v, value: strength * abs(v) + (v - value) ** 2 / 2
+    return np.vectorize(lambda value: scipy.optimize.minimize_scalar(cost, args=(value,), **options).x)(u)
+
+
+def minimize_l2(u, strength):
+    cost = lambda v: strength * np.sqrt((v**2).sum() + 1e-16) + ((v - u.ravel()) ** 2).sum() / 2
+    return scipy.optimize.minimize(cost, u.ravel() * 0.7, method="BFGS", options={"gtol": 1e-9}).x.reshape(SHAPE)
+
+
+def minimize_linf(u, strength):
     """Minimizes strength * height + |v - u|^2 / 2 for v = positive - negative parts, by SLSQP, which needs smoothness."""
-    u = values.ravel().astype(np.float64)
+    u = u.ravel()
     d = u.size
 
-    def value(z):
-        return strength * z[2 * d :].sum() + 0.5 * ((z[:d] - z[d : 2 * d] - u) ** 2).sum()
+    def value_and_slope(z):
+        residual = z[:d] - z[d:-1] - u
+        return strength * z[-1] + 0.5 * (residual**2).sum(), np.concatenate([residual, -residual, [strength]])
 
-    def slope(z):
-        residual = z[:d] - z[d : 2 * d] - u
-        return np.concatenate([residual, -residual, np.full(len(z) - 2 * d, strength)])
-
-    start = np.concatenate([np.maximum(u, 0), np.maximum(-u, 0), [np.abs(u).max()] * constraints])
-    limits = {
+    start = np.concatenate([np.maximum(u, 0), np.maximum(-u, 0), [np.abs(u).max()]])
+    height = {
         "type": "ineq",
-        "fun": lambda z: z[-1] - z[:d] - z[d : 2 * d],
+        "fun": lambda z: z[-1] - z[:d] - z[d:-1],
         "jac": lambda z: np.concatenate([-np.eye(d), -np.eye(d), np.ones((d, 1))], axis=1),
     }
-    return scipy.optimize.minimize(
-        value,
-        start,
-        jac=slope,
-        bounds=[(0, None)] * len(start),
-        constraints=[limits],
-        method="SLSQP",
-        options={"maxiter": 500, "ftol": 1e-14},
-    )
+    options = {"bounds": [(0, None)] * len(start), "constraints": [height], "options": {"maxiter": 500, "ftol": 1e-14}}
+    best = scipy.optimize.minimize(value_and_slope, start, jac=True, method="SLSQP", **options).x
+    return (best[:d] - best[d:-1]).reshape(SHAPE)
 
 
-@pytest.mark.parametrize("strength", STRENGTHS)
-def test_l0_keeps_or_drops_each_value_whichever_costs_less(strength):
-    values = perturbations()
-    cheaper = np.where(strength < values.astype(np.float64) ** 2 / 2, values, 0.0)
-    np.testing.assert_array_equal(apply("l0", values, strength), cheaper)
-    assert 0 < (cheaper == 0).mean() < 1
-    grid = np.linspace(-2, 2, 401)  # any other value costs at least as much
-    results = apply("l0", values, strength)[..., None].astype(np.float64)
-    cost = strength * (results != 0) + (results - values[..., None]) ** 2 / 2
-    assert (cost <= strength * (np.abs(grid) > 1e-9) + (grid - values[..., None]) ** 2 / 2 + 1e-7).all()
+MINIMA = {"l0": (minimize_l0, 0.0), "l1": (minimize_l1, 1e-5), "l2": (minimize_l2, 1e-4), "linf": (minimize_linf, 2e-4)}
+CASES = [(name, strength) for name in proximal.PROXIMAL for strength in STRENGTHS]
 
 
-@pytest.mark.parametrize("strength", STRENGTHS)
-def test_l1_minimizes_each_value_by_itself(strength):
-    values = perturbations()
-    results = apply("l1", values, strength)
-    for value, result in zip(values.ravel(), results.ravel()):
-        best = scipy.optimize.minimize_scalar(
-            lambda v: strength * abs(v) + (v - value) ** 2 / 2, bounds=(-4, 4), method="bounded", options={"xatol": 1e-9}
-        )
-        assert result == pytest.approx(best.x, abs=1e-5)
-    assert (np.abs(results) <= np.abs(values)).all() and (results * values >= 0).all()
+@pytest.mark.parametrize("name, strength", [*CASES, ("l2", 5.0), ("linf", 20.0)])  # the last leave nothing
+def test_operators_minimize_their_definition(name, strength):
+    values, (minimize, tolerance) = perturbations(), MINIMA[name]
+    results = apply(name, values, strength)
+    expected = [minimize(value, strength) for value in values.astype(np.float64)]
+    np.testing.assert_allclose(results, expected, rtol=0, atol=tolerance)
+    assert (results == 0).all() == (strength > 1)
 
 
-@pytest.mark.parametrize("strength", STRENGTHS + (5.0,))
-def test_l2_minimizes_its_definition(strength):
-    values = perturbations()
-    results = apply("l2", values, strength)
-    for value, result in zip(values.astype(np.float64), results):
-
-        def cost(v):
-            return strength * np.sqrt((v**2).sum() + 1e-16) + ((v - value.ravel()) ** 2).sum() / 2
-
-        best = scipy.optimize.minimize(cost, value.ravel() * 0.7, method="BFGS", options={"gtol": 1e-9})
-        np.testing.assert_allclose(result.ravel(), best.x, atol=1e-4)
-    assert (results == 0).all() == (strength == 5.0)
-
-
-@pytest.mark.parametrize("strength", STRENGTHS + (20.0,))
-def test_linf_minimizes_its_definition(strength):
-    values = perturbations()
-    results = apply("linf", values, strength)
-    for value, result in zip(values, results):
-        best = minimize_split(value, strength, 1)
-        half = value.size
-        np.testing.assert_allclose(result.ravel(), best.x[:half] - best.x[half : 2 * half], atol=2e-4)
-    assert (np.abs(results) < 1e-6).all() == (strength == 20.0)
-
-
-@pytest.mark.parametrize("name", proximal.PROXIMAL)
-@pytest.mark.parametrize("strength", STRENGTHS)
+@pytest.mark.parametrize("name, strength", CASES)
 def test_no_other_point_costs_less(name, strength):
     values = perturbations(1)
     results = apply(name, values, strength)
@@ -127,12 +98,6 @@ def test_projection_onto_the_l1_ball_equals_bisection(radius):
 
         height = scipy.optimize.brentq(excess, 0, np.abs(value).max(), xtol=1e-12) if excess(0) > 0 else 0.0
         np.testing.assert_allclose(result, np.sign(value) * np.maximum(np.abs(value) - height, 0), atol=1e-5)
-
-
-def test_a_point_inside_the_l1_ball_stays():
-    inside = np.array([0.1, -0.2, 0.05, 0.0], np.float32).reshape(1, 2, 2, 1)
-    np.testing.assert_array_equal(proximal.projected_on_l1_ball(tf.constant(inside), 1.0), inside)
-    np.testing.assert_array_equal(apply("linf", inside, 1.0), 0 * inside)  # the projection is the point itself
 
 
 @pytest.mark.parametrize("name", proximal.PROXIMAL)
