@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.attacks.oracles import SHAPE, SHORT, Linear, sample_images, wrong
+from tests.attacks.oracles import SHAPE, SHORT, Linear, Waves, sample_images, wrong
 from tests.conftest import sweep
 from tf_robust.attacks import ATTACKS
 from tf_robust.attacks.attack import at_radii
@@ -17,7 +17,7 @@ REFUSED = {
     "square": [({"steps": 0}, "steps")],
     "fab": [({"steps": 0}, "steps"), ({"target_classes": 0}, "target_classes")],
     "plb": [
-        *[({"initial": "gausian"}, "Did you mean 'gaussian'"), ({"outer_steps": 0}, "outer_steps"), ({"starts": 0}, "starts")],
+        *[({"initial": "gausian"}, "gausian"), ({"outer_steps": 0}, "outer_steps"), ({"starts": 0}, "starts")],
         *[({"step_size": 0.0}, "step_size"), ({"barrier_decay": 1.5}, "barrier_decay"), ({"backtracking": 1.0}, "backtracking")],
         ({"candidates": np.full((1, *SHAPE), 2.0, np.float32)}, "0, 1"),
     ],
@@ -84,41 +84,68 @@ def test_invalid_arguments_raise(name):
     images, labels = sample_images(model, count=4)
     for arguments, message in (
         ((images * 255, labels), r"\[0, 1\]"),
-        ((images, [0, 1, 2, 0]), "labels in 0..1"),
-        ((images, labels[:2]), "as many labels"),
-        ((images, np.eye(2)[labels]), r"labels as class indices, int \[N\]. Received: float64 \[4, 2\]. Try: labels.argmax"),
-        ((images, labels[:, None]), r"Received: int64 \[4, 1\]. Try: labels.reshape"),
+        ((images, [0, 1, 2, 0]), "labels"),
+        ((images, labels[:2]), "labels"),
+        ((images, np.eye(2)[labels]), "class indices"),
+        ((images, labels[:, None]), "class indices"),
     ):
         with pytest.raises(ValueError, match=message):
             attack(model, *arguments)
-    with pytest.raises(ValueError, match="at least two classes .*Try: tf_robust.attack"):
+    with pytest.raises(ValueError, match="at least two classes"):
         attack(lambda images: tf.reduce_mean(images, axis=(1, 2))[:, :1], images, np.zeros(len(images), int))
-    with pytest.raises(ValueError, match="labels in 0..1 in the targets"):
+    with pytest.raises(ValueError, match="targets"):
         attack(model, images, labels, targets=[0, 1, 5, 0])
-    with pytest.raises(ValueError, match="finite logits in the images to attack"):
+    with pytest.raises(ValueError, match="finite logits"):
         attack(lambda x: model(x) * np.nan, images, labels)
     if name != "square":
         with pytest.raises(ValueError, match="differentiable"):
             attack(lambda x: model(tf.stop_gradient(x)), images, labels)
     for config, message in (
-        *(({"norm": "l3"}, "Unknown norm"), ({"restarts": 0}, "restarts"), ({"batch_size": -1}, "batch_size")),
+        *(({"norm": "l3"}, "norm"), ({"restarts": 0}, "restarts"), ({"batch_size": -1}, "batch_size")),
         *REFUSED.get(name, ()),
     ):
         with pytest.raises(ValueError, match=message):
             ATTACKS[name](**config)
     for norm, radius in () if name in MINIMAL else (("linf", -0.1), ("linf", 1.5), ("l2", 4.5), ("l2", np.nan)):
-        advice = {1.5: r"Try: 1.5/255, as in linf_1.5/255$", 4.5: r"Try: 4.5/255, as in l2_4.5/255$"}.get(radius, "Received: [^ ]*$")
-        with pytest.raises(ValueError, match=rf"Expected a radius in \[0, .*{advice}"):
+        with pytest.raises(ValueError, match="radius"):
             build(name, norm, radius)(model, images, labels)
     assert attack(model, np.zeros([0, *SHAPE], np.float32), np.zeros(0, int)).shape == (0, *SHAPE)
 
 
-@pytest.mark.parametrize("layer", [keras.layers.Resizing(4, 4), keras.layers.RandomFlip()])
-def test_keras_models_are_attacked_in_inference_mode(layer):
-    """Also those with a layer that Keras runs in training mode by default, and the rest of the model with it."""
+@pytest.mark.parametrize("name, queries", [("pgd", 20), ("auto_pgd", 21), ("square", 21)])  # PGD does not query its last points
+def test_only_unsuccessful_images_are_queried_again_and_the_first_success_is_returned(name, queries):
+    model, active, counts = Waves(), np.arange(40), []
+    images = np.random.RandomState(1).uniform(0.2, 0.8, (40, *SHAPE)).astype(np.float32)
+    labels = np.argmax(model(images), axis=1)
+    model.queries.clear()
+    attacked = ATTACKS[name](radius=0.02, steps=20)(model, images, labels).numpy()
+    for points in model.queries[1:]:
+        assert len(points) == len(active)
+        reached = wrong(model, points, labels[active])
+        np.testing.assert_array_equal(attacked[active[reached]], points[reached])
+        active = active[~reached]
+        counts.append(len(active))
+    assert len(counts) == queries and 0 < counts[-1] < 35
+    assert name == "pgd" or not wrong(model, attacked, labels)[active].any()
+
+
+@pytest.mark.parametrize("name", ["pgd", "square", "plb"])
+def test_nan_logits_during_the_attack_raise_with_its_name(name):
+    model = Linear()
+    images, labels = sample_images(model, count=1)
+
+    def breaks(x):  # only away from the original image
+        return tf.where(tf.reduce_any(tf.abs(x - images) > 0.01), np.float32(np.nan), 1.0) * model(x)
+
+    with pytest.raises(ValueError, match=f"during {ATTACKS[name].__name__}"):
+        build(name)(breaks, images, labels)
+
+
+def test_keras_models_are_attacked_in_inference_mode():
+    """Also with layers that Keras runs in training mode by default, and the rest of the model with them."""
     keras.utils.set_random_seed(0)
-    layers = [layer, keras.layers.Flatten(), keras.layers.BatchNormalization(), keras.layers.Dropout(0.5), keras.layers.Dense(2)]
-    model = keras.Sequential([keras.Input(SHAPE), *layers])
+    layers = [keras.layers.Resizing(4, 4), keras.layers.RandomFlip(), keras.layers.Flatten(), keras.layers.BatchNormalization()]
+    model = keras.Sequential([keras.Input(SHAPE), *layers, keras.layers.Dropout(0.5), keras.layers.Dense(2)])
     images, labels = sample_images(lambda x: model(x, training=False), count=8)
     before = [variable.numpy() for variable in model.variables]
     attacked, expected = (build("pgd")(classify, images, labels) for classify in (model, lambda x: model(x, training=False)))
@@ -146,11 +173,10 @@ def test_masked_classes_are_as_if_the_model_did_not_have_them(name, targeted):
     np.testing.assert_allclose(attacked, attack(removed, images, remaining, targets=targets if targeted else None).numpy(), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["pgd", "plb"])
-def test_logits_of_half_precision_are_attacked(name):
+def test_logits_of_half_precision_are_attacked():
     model = Linear(classes=5)
     images, labels = sample_images(model, count=6)
-    attacked = build(name, radius=1.0)(lambda x: tf.cast(model(x), tf.float16), images, labels).numpy()
+    attacked = build("pgd", radius=1.0)(lambda x: tf.cast(model(x), tf.float16), images, labels).numpy()
     assert np.isfinite(attacked).all() and wrong(model, attacked, labels).mean() >= 0.5
 
 

@@ -7,54 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.attacks.oracles import ORDERS, SHAPE, Linear, sample_images, sizes, wrong
+from tests.attacks.oracles import ORDERS, SHAPE, Linear, Waves, median_radius, sizes, wrong
 from tf_robust.attacks import auto_pgd
 from tf_robust.attacks.auto_pgd import AutoProjectedGradientDescent, TargetedAutoPGD, checkpoints
 from tf_robust.attacks.criterion import Criterion
-from tf_robust.attacks.gradient import ProjectedGradientDescent
 
 CASES = [("linf", "cross_entropy"), ("l2", "margin"), ("linf", "difference_of_logits_ratio")]  # each norm and each loss
 RADII = {"linf": 0.4, "l2": 2.0}
-
-
-class Waves:
-    """Logits V sin(W x + b) + c, in TensorFlow and, with losses and their derivatives by hand, in float64 NumPy.
-
-    Class 0 gets `ahead` more than the others. It records its queries.
-    """
-
-    def __init__(self, classes=4, width=12, seed=0, ahead=0.0):
-        random = np.random.RandomState(seed)
-        self.c = ahead * np.eye(classes)[0]
-        self.w, self.b = 1.5 * random.randn(int(np.prod(SHAPE)), width), random.randn(width)
-        self.v = random.randn(width, classes)
-        self.queries = []
-
-    def __call__(self, images):
-        w, b, v, c = (tf.constant(part, tf.float32) for part in (self.w, self.b, self.v, self.c))
-        tf.numpy_function(lambda images: self.queries.append(images.copy()), [images], [])
-        return tf.sin(tf.reshape(images, [-1, len(self.w)]) @ w + b) @ v + c
-
-    def loss(self, kind, x, label):
-        """Returns (loss, its derivative with respect to x) of one image."""
-        inner = x.reshape(-1) @ self.w + self.b
-        z = np.sin(inner) @ self.v + self.c
-        by_z = np.zeros_like(z)
-        other = max((j for j in range(len(z)) if j != label), key=lambda j: z[j])
-        if kind == "cross_entropy":
-            p = np.exp(z - z.max()) / np.exp(z - z.max()).sum()
-            value, by_z = -np.log(p[label]), p - np.eye(len(z))[label]
-        else:
-            value = z[other] - z[label]
-            by_z[other], by_z[label] = 1.0, -1.0
-        if kind == "difference_of_logits_ratio":
-            first, _, third = np.argsort(-z)[:3]
-            range_ = z[first] - z[third]
-            by_z /= range_
-            by_z[first] -= value / range_**2
-            by_z[third] += value / range_**2
-            value /= range_
-        return value, (self.w @ (np.cos(inner) * (self.v @ by_z))).reshape(x.shape)
 
 
 def algorithm_box(loss, image, queries, norm, radius, steps):
@@ -163,45 +122,12 @@ def test_on_a_linear_classifier_it_succeeds_exactly_where_possible(norm, loss):
     """Two of the classes are never near, so that all losses have one maximum in a ball. In l2 with target classes."""
     model = Linear(classes=4)
     model.offset[2:] -= 30
-    images, labels = sample_images(model, count=64)
-    distances = model.distances(images, labels, ORDERS[norm])
-    radius = float(np.median(distances))
+    images, labels, distances, radius = median_radius(model, norm, 64)
     certain = np.abs(distances / radius - 1) > 0.01
     attack = AutoProjectedGradientDescent(norm=norm, radius=radius, loss=loss, steps=30)
     attacked = attack(model, images, labels, targets=1 - labels if norm == "l2" else None).numpy()
     assert sizes(attacked - images, norm).max() <= radius * (1 + 1e-5)
     np.testing.assert_array_equal(wrong(model, attacked, labels)[certain], (distances < radius)[certain])
-
-
-@pytest.mark.parametrize("norm, loss", [("linf", "margin"), ("l2", "difference_of_logits_ratio")])
-def test_of_four_classes_the_margins_find_the_nearest_and_none_is_nearer_than_possible(norm, loss):
-    model = Linear(classes=4)
-    images, labels = sample_images(model, count=48)
-    distances = model.distances(images, labels, ORDERS[norm])
-    radius = float(np.median(distances))
-    attack = AutoProjectedGradientDescent(norm=norm, radius=radius, loss=loss, steps=30, restarts=2)
-    attacked = wrong(model, attack(model, images, labels).numpy(), labels)
-    assert not attacked[distances > radius].any()
-    assert attacked[distances < 0.9 * radius].mean() > 0.9
-
-
-def test_only_unsuccessful_images_are_queried_again():
-    model = Waves()
-    images = np.random.RandomState(1).uniform(0.2, 0.8, (40, *SHAPE)).astype(np.float32)
-    labels = np.argmax(model(images), axis=1)
-    model.queries.clear()
-    attack = AutoProjectedGradientDescent(radius=0.02, steps=20)
-    attacked = attack(model, images, labels).numpy()
-    queries = list(model.queries[1:])
-    active, counts = np.arange(40), []
-    for points in queries:
-        counts.append(len(active))
-        assert len(points) == len(active)
-        reached = np.argmax(model(points), axis=1) != labels[active]
-        np.testing.assert_array_equal(attacked[active[reached]], points[reached])
-        active = active[~reached]
-    assert len(queries) == 21 and counts[0] == 40 and len(active) and counts[-1] < 35
-    np.testing.assert_array_equal(np.flatnonzero(~wrong(model, attacked, labels)), active)
 
 
 def test_a_misclassified_point_is_returned_even_if_the_loss_was_higher_before():
@@ -221,27 +147,12 @@ def test_a_misclassified_point_is_returned_even_if_the_loss_was_higher_before():
     assert correct.sum() > 5 and (after < before)[correct].all()
 
 
-def test_more_steps_are_not_weaker_and_apgd_is_not_weaker_than_pgd_of_as_many():
-    model = Waves(classes=5)
-    images = np.random.RandomState(1).uniform(0.2, 0.8, (64, *SHAPE)).astype(np.float32)
-    labels = tf.argmax(model(images), axis=1)
-
-    def reached(kind, steps):
-        attack = kind(norm="l2", radius=0.2, steps=steps, loss="margin", early_stop=False)
-        return Criterion(labels).margin(model(attack(model, images, labels))).numpy().mean()
-
-    few, many = (reached(AutoProjectedGradientDescent, steps) for steps in (5, 50))
-    assert many > few and many > reached(ProjectedGradientDescent, 50) - 0.01
-
-
 def test_flat_model_and_zero_radius():
     images, labels = np.full([2, *SHAPE], 0.5, np.float32), np.array([0, 1])
-    for norm in ORDERS:
-        attack = AutoProjectedGradientDescent(norm=norm, radius=0.1, steps=5, skip_misclassified=False)
-        attacked = attack(lambda x: x[:, :2, 0, 0] * 0.0 + [[1.0, 0.0]], images, labels).numpy()
-        assert np.isfinite(attacked).all() and sizes(attacked - images, norm).max() <= 0.1 + 1e-6
-    attack = AutoProjectedGradientDescent(norm="l2", radius=0.0, steps=5, skip_misclassified=False)
-    np.testing.assert_array_equal(attack(Linear(), images, labels), images)
+    flat = lambda x: x[:, :2, 0, 0] * 0.0 + [[1.0, 0.0]]
+    for model, radius in ((flat, 0.1), (Linear(), 0.0)):
+        attack = AutoProjectedGradientDescent(norm="l2", radius=radius, steps=5, skip_misclassified=False)
+        assert sizes(attack(model, images, labels).numpy() - images, "l2").max() <= radius + 1e-6
 
 
 def test_targeted_losses_equal_brute_force():
@@ -264,6 +175,11 @@ def test_targeted_losses_equal_brute_force():
         np.testing.assert_array_equal(goal.reached(others), np.argmax(others, axis=1) != labels)  # any class but the label
     target = Criterion(tf.constant(labels), targeted=True)
     assert target.against(tf.constant(logits), 0) is target
+    own, ordered = np.eye(6, dtype=bool)[labels], np.sort(logits, axis=1)[:, ::-1]
+    margins = logits[own] - logits[~own].reshape(30, 5).max(axis=1)
+    np.testing.assert_allclose(target.margin(tf.constant(logits)), margins, rtol=1e-5)
+    ratios = margins / (ordered[:, 0] - ordered[:, 2:4].mean(axis=1))
+    np.testing.assert_allclose(target.difference_of_logits_ratio(tf.constant(logits)), ratios, rtol=1e-4)
     with pytest.raises(ValueError, match="at least 4 classes"):
         Criterion(tf.zeros([1], tf.int64)).against(tf.zeros([1, 3]), 0).difference_of_logits_ratio(tf.zeros([1, 3]))
 
@@ -274,9 +190,7 @@ def test_targeted_apgd_succeeds_exactly_where_possible_on_a_linear_classifier(no
     model = Linear(classes=4)
     scales = np.array([0.3, 1.0, 2.0, 4.0], np.float32)
     model.weights, model.offset = model.weights * scales, model.offset * scales
-    images, labels = sample_images(model, count=64)
-    distances = model.distances(images, labels, ORDERS[norm])
-    radius = float(np.median(distances))
+    images, labels, distances, radius = median_radius(model, norm, 64)
     attack = TargetedAutoPGD(norm=norm, radius=radius, steps=30, loss="margin")
     attacked = attack(model, images, labels).numpy()
     assert sizes(attacked - images, norm).max() <= radius * (1 + 1e-5)

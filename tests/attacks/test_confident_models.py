@@ -7,7 +7,7 @@ import scipy.special
 import tensorflow as tf
 
 import tf_robust as tfr
-from tests.attacks.oracles import SHAPE, Linear, sample_images, wrong
+from tests.attacks.oracles import SHAPE, Linear, median_radius, sample_images, wrong
 from tf_robust import attacks, losses
 from tf_robust.attacks.attack import loss_and_gradient
 from tf_robust.attacks.criterion import Criterion
@@ -36,8 +36,7 @@ def test_the_gradient_of_the_cross_entropy_is_exact_for_confident_predictions(ki
     wide = LOGITS.astype(np.float64)
     others = scipy.special.softmax(wide, axis=1)
     expected = others - targets  # in float64 the label has no digits left, either: minus the sum of the others
-    largest = wide.argmax(axis=1)
-    rows = np.arange(3)
+    largest, rows = wide.argmax(axis=1), np.arange(3)
     expected[rows, largest] = 0
     expected[rows, largest] = -expected.sum(axis=1)
     found = gradient_of(lambda logits: losses.cross_entropy(labels, logits), LOGITS)
@@ -80,34 +79,25 @@ def test_the_loss_of_trades_keeps_the_part_of_the_predicted_class():
 @pytest.mark.parametrize("name, scale", [("fgsm", 60.0), ("pgd", 600.0)])
 def test_the_cross_entropy_reaches_what_a_linear_model_permits(name, scale):
     model = Linear(classes=2, scale=scale)
-    images, labels = sample_images(model)
-    logits = model(images).numpy()
-    assert np.abs(logits[:, 0] - logits[:, 1]).max() > 34
-    distances = model.distances(images, labels, np.inf)
-    radius = float(np.median(distances))
+    images, labels, distances, radius = median_radius(model, "linf", 24)
+    assert np.ptp(model(images).numpy(), axis=1).max() > 34
     steps = {} if name == "fgsm" else {"steps": 20}
-    misled = wrong(model, attacks.ATTACKS[name](norm="linf", radius=radius, **steps)(model, images, labels).numpy(), labels)
-    np.testing.assert_array_equal(
-        misled[np.abs(distances / radius - 1) > 0.02], (distances < radius)[np.abs(distances / radius - 1) > 0.02]
-    )
+    attacked = attacks.ATTACKS[name](norm="linf", radius=radius, **steps)(model, images, labels)
+    certain = np.abs(distances / radius - 1) > 0.02
+    np.testing.assert_array_equal(wrong(model, attacked, labels)[certain], (distances < radius)[certain])
 
 
-def confident(end):
-    """Returns `Linear` with logits up to 700 apart, and a Keras model of what `end` makes of them."""
-    linear = Linear(classes=3, scale=800)
+def keras_model(linear, end=lambda outputs: outputs, dtype=None, activation=None):
+    """Returns a Keras model: a dense layer with the weights of a linear classifier, and what `end` makes of its outputs."""
     inputs = keras.Input(SHAPE)
-    dense = layers.Dense(3)
-    logits = dense(layers.Flatten()(inputs))
+    dense = layers.Dense(linear.weights.shape[1], activation, dtype=dtype)
+    outputs = dense(layers.Flatten(dtype=dtype)(inputs))
     dense.set_weights([linear.weights, linear.offset])
-    return linear, keras.Model(inputs, end(logits))
+    return keras.Model(inputs, end(outputs))
 
 
-def dense_with_softmax(dtype=None, scale=80):
-    linear, inputs = Linear(classes=3, scale=scale), keras.Input(SHAPE)
-    dense = layers.Dense(3, "softmax", dtype=dtype)
-    soft = keras.Model(inputs, dense(layers.Flatten(dtype=dtype)(inputs)))
-    dense.set_weights([linear.weights, linear.offset])
-    return linear, soft
+def classifier_of_probabilities(model):
+    return loading.classifier_of(model, loading.ModelInterface(outputs="probabilities"))
 
 
 def nested(logits):
@@ -116,11 +106,12 @@ def nested(logits):
 
 
 ENDS = {
-    "layer": layers.Softmax(),
-    "activation": layers.Activation("softmax"),
-    "operation": keras.ops.softmax,
-    "nested": nested,
-    "cast": lambda logits: layers.Activation("linear", dtype="float32")(layers.Softmax()(logits)),
+    "dense": {"activation": "softmax"},
+    "layer": {"end": layers.Softmax()},
+    "activation": {"end": layers.Activation("softmax")},
+    "operation": {"end": keras.ops.softmax},
+    "nested": {"end": nested},
+    "cast": {"end": lambda logits: layers.Activation("linear", dtype="float32")(layers.Softmax()(logits))},
 }
 
 
@@ -135,10 +126,10 @@ def expected_gradient(linear, images, labels):
     return (scipy.special.softmax(others, axis=1) - np.eye(3)[labels]) @ linear.weights.T
 
 
-@pytest.mark.parametrize("end", [*ENDS, "dense"])
+@pytest.mark.parametrize("end", ENDS)
 def test_the_softmax_of_a_keras_model_does_not_hide_its_gradient(end):
-    linear, model = dense_with_softmax(scale=800) if end == "dense" else confident(ENDS[end])
-    classify = loading.classifier_of(model, loading.ModelInterface(outputs="probabilities"))
+    linear = Linear(classes=3, scale=800)  # logits up to 700 apart
+    classify = classifier_of_probabilities(keras_model(linear, **ENDS[end]))
     images, labels = sample_images(linear)
     expected = scipy.special.log_softmax(linear(images).numpy().astype(np.float64), axis=1)
     assert expected.min() < -200  # of which no probability is left in float32
@@ -147,16 +138,10 @@ def test_the_softmax_of_a_keras_model_does_not_hide_its_gradient(end):
     assert set(classify.outputs(images)) == {"output_0", "logits"} and classify.output_name == "output_0"
 
 
-@pytest.mark.parametrize("wide", [False, True])
-def test_the_sigmoid_of_a_keras_model_does_not_hide_its_gradient(wide):
-    inputs = keras.Input(SHAPE)
-    dense = layers.Dense(1, "sigmoid")
-    model = keras.Model(inputs, dense(layers.Flatten()(inputs)))
-    linear = Linear(classes=1, scale=800 if wide else 8)
-    dense.set_weights([linear.weights, linear.offset])
-    images = sample_images(Linear())[0]
+def test_the_sigmoid_of_a_keras_model_does_not_hide_its_gradient():
+    linear, (images, _) = Linear(classes=1, scale=800), sample_images(Linear())
     labels = (linear(images).numpy()[:, 0] > 0).astype(int)
-    classify = loading.classifier_of(model, loading.ModelInterface(outputs="probabilities"))
+    classify = classifier_of_probabilities(keras_model(linear, activation="sigmoid"))
     signs = np.where(labels == 1, -1, 1)[:, None]
     np.testing.assert_allclose(input_gradient(classify, images, labels), signs * linear.weights.T, rtol=1e-4)
 
@@ -165,7 +150,7 @@ def test_probabilities_of_a_function_keep_their_gradient():
     linear = Linear(classes=3, scale=80)
     images, labels = sample_images(linear)
     assert 40 < np.ptp(linear(images).numpy(), axis=1).max() < 87
-    classify = loading.classifier_of(lambda x: tf.nn.softmax(linear(x)), loading.ModelInterface(outputs="probabilities"))
+    classify = classifier_of_probabilities(lambda x: tf.nn.softmax(linear(x)))
     np.testing.assert_allclose(input_gradient(classify, images, labels), expected_gradient(linear, images, labels), rtol=1e-3, atol=0.1)
 
 
@@ -181,9 +166,9 @@ def test_probabilities_without_a_gradient_give_a_note(capsys):
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_a_model_of_half_precision_is_attacked_like_its_weights_in_float32(policy):
-    linear, half = dense_with_softmax(dtype=policy)
+    linear = Linear(classes=3, scale=80)
     images, labels = sample_images(linear)
-    half, single = (loading.classifier_of(one, loading.ModelInterface(outputs="probabilities")) for one in (half, dense_with_softmax()[1]))
+    half, single = (classifier_of_probabilities(keras_model(linear, dtype=dtype, activation="softmax")) for dtype in (policy, None))
     found, expected = (input_gradient(classify, images, labels) for classify in (half, single))
     # of bfloat16 and float16, whose logits are rounded, too: the weights of rivals that are nearly level differ
     assert (np.sign(found) == np.sign(expected)).mean() > 0.9
@@ -205,7 +190,7 @@ def test_small_gradients_pass_through_half_precision():
 def test_probabilities_taken_for_logits_give_a_warning():
     linear = Linear(classes=3)
     images, labels = sample_images(linear)
-    with pytest.warns(UserWarning, match="look like probabilities.*Try: tf_robust.attack"):
+    with pytest.warns(UserWarning, match="look like probabilities"):
         attacks.FastGradient(radius=0.01)(lambda x: tf.nn.softmax(linear(x)), images, labels)
 
 
@@ -215,11 +200,8 @@ def test_small_probabilities_in_float16_have_finite_gradients():
     logits = linear(images).numpy()
     assert 14 < np.ptp(logits, axis=1).max() < 60  # 6e-8, the smallest float16, is 17 away
 
-    def half(x):
-        return tf.nn.softmax(tf.cast(linear(x), tf.float16))
-
-    found = input_gradient(loading.classifier_of(half, loading.ModelInterface(outputs="probabilities")), images, labels)
+    half = classifier_of_probabilities(lambda x: tf.nn.softmax(tf.cast(linear(x), tf.float16)))
+    found, expected = input_gradient(half, images, labels), expected_gradient(linear, images, labels)
     assert np.isfinite(found).all()
-    expected = expected_gradient(linear, images, labels)
     near = np.ptp(logits, axis=1) < 5
     assert near.any() and (np.sign(found) == np.sign(expected))[near].mean() > 0.9

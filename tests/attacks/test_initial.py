@@ -7,6 +7,7 @@ import pytest
 import scipy.ndimage
 import tensorflow as tf
 
+from tests.attacks.oracles import Linear, sizes
 from tf_robust.attacks import initial
 from tf_robust.attacks.criterion import Criterion
 from tf_robust.ops.draws import Draws
@@ -15,15 +16,11 @@ SHAPE = (6, 6, 1)
 N = 8
 RANDOM = np.random.RandomState(0)
 IMAGES = RANDOM.uniform(0.3, 0.7, size=(N, *SHAPE)).astype(np.float32)
-WEIGHTS = RANDOM.normal(size=(36, 3)).astype(np.float32)
 EMPTY = tf.zeros([0, *SHAPE])
-
-
-def linear(images):
-    return tf.matmul(tf.reshape(images - 0.5, [tf.shape(images)[0], 36]), WEIGHTS)
-
-
-LABELS = linear(IMAGES).numpy().argmax(axis=1)
+LINEAR = Linear(classes=3, shape=SHAPE)
+LINEAR.weights = RANDOM.normal(size=(36, 3)).astype(np.float32)  # no image is at a boundary
+LINEAR.offset = -0.5 * LINEAR.weights.sum(axis=0)
+LABELS = LINEAR(IMAGES).numpy().argmax(axis=1)
 
 
 @functools.cache
@@ -38,45 +35,43 @@ def graph_of(kind, model, targeted):
     return graph
 
 
-def start_points(kind, images=IMAGES, classes=LABELS, targeted=False, seed=0, indices=None, candidates=EMPTY, model=linear):
+def start_points(kind, images=IMAGES, classes=LABELS, targeted=False, seed=0, indices=None, candidates=EMPTY, model=LINEAR):
     indices = np.arange(len(images)) if indices is None else indices
     integers = (tf.constant(values, tf.int64) for values in (classes, [seed, 0], indices))
     points, success = graph_of(kind, model, targeted)(tf.constant(images), *integers, candidates)
     return points.numpy(), success.numpy()
 
 
-def classes_of(points, model=linear):
+def classes_of(points, model=LINEAR):
     return model(tf.constant(points)).numpy().argmax(axis=1)
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "uniform", "gradient"])
-def test_starts_are_misclassified_inside_the_cube_and_near_the_boundary(kind):
-    points, success = start_points(kind)
-    assert success.mean() >= 0.5 and points.min() >= 0 and points.max() <= 1  # some noise leads to no other class
-    np.testing.assert_array_equal(classes_of(points) != LABELS, success)
-    np.testing.assert_array_equal(classes_of(IMAGES + 0.99 * (points - IMAGES)), LABELS)  # the line was bisected
+STARTS = [("gaussian", False, 0.5), ("uniform", False, 0.5), ("gradient", False, 0.5), ("gaussian", True, 0.25), ("gradient", True, 1.0)]
+
+
+@pytest.mark.parametrize("kind, targeted, minimum", STARTS)
+def test_starts_meet_the_goal_inside_the_cube_and_near_the_boundary(kind, targeted, minimum):
+    classes = (LABELS + 1) % 3 if targeted else LABELS
+    points, success = start_points(kind, classes=classes, targeted=targeted)
+    assert success.mean() >= minimum and points.min() >= 0 and points.max() <= 1  # some noise leads to no other class
+    np.testing.assert_array_equal((classes_of(points) == classes) == targeted, success)
+    assert ((classes_of(IMAGES + 0.99 * (points - IMAGES)) == classes) != targeted).all()  # the line was bisected
     np.testing.assert_array_equal(points[~success], IMAGES[~success])
 
 
 def test_gradient_ascent_on_a_linear_model_ends_near_the_smallest_distance():
-    logits = linear(IMAGES).numpy()
-    smallest = [
-        min((logits[i, y] - logits[i, j]) / np.linalg.norm(WEIGHTS[:, y] - WEIGHTS[:, j]) for j in range(3) if j != y)
-        for i, y in enumerate(LABELS)
-    ]
+    smallest = LINEAR.distances(IMAGES, LABELS, 2)
     points, success = start_points("gradient")
-    distances = np.sqrt(((points - IMAGES) ** 2).sum(axis=(1, 2, 3)))
-    assert success.all()
-    assert (distances >= np.array(smallest) * 0.999).all()
-    assert np.median(distances / smallest) < 2.0
+    distances = sizes(points - IMAGES, "l2")
+    assert success.all() and (distances >= smallest * 0.999).all() and np.median(distances / smallest) < 2.0
     far, success = start_points("gaussian")
-    assert np.median((distances / np.sqrt(((far - IMAGES) ** 2).sum(axis=(1, 2, 3))))[success]) < 0.7
+    assert np.median((distances / sizes(far - IMAGES, "l2"))[success]) < 0.7
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "uniform"])
 def test_growing_noise_stops_at_the_first_misclassified_scale(kind):
     points, success = initial.grow(
-        initial.GROWING[kind], linear, tf.constant(IMAGES), Criterion(tf.constant(LABELS)), [0, 0], tf.range(N, dtype=tf.int64)
+        initial.GROWING[kind], LINEAR, tf.constant(IMAGES), Criterion(tf.constant(LABELS)), [0, 0], tf.range(N, dtype=tf.int64)
     )
     draws = Draws([0, 0], tf.range(N, dtype=tf.int64), "initial")
     noise = (draws.normal(SHAPE) if kind == "gaussian" else draws.uniform(SHAPE, -1.0, 1.0)).numpy()
@@ -118,17 +113,10 @@ def test_neighbours_are_the_nearest_candidates_that_meet_the_goal():
         allowed = (classes == wanted[:, None]) == targeted
         nearest = np.where(allowed, distances, np.inf).argmin(axis=1)
         points, success = initial.nearest_candidates(
-            linear, tf.constant(IMAGES), Criterion(tf.constant(wanted), targeted), tf.constant(candidates)
+            LINEAR, tf.constant(IMAGES), Criterion(tf.constant(wanted), targeted), tf.constant(candidates)
         )
         np.testing.assert_array_equal(points, candidates[nearest])
         assert success.numpy().all()
-
-
-def test_without_a_suitable_candidate_the_image_is_returned():
-    same_class = IMAGES[LABELS == LABELS[0]]
-    points, success = start_points("neighbour", same_class, LABELS[LABELS == LABELS[0]], candidates=tf.constant(same_class))
-    assert not success.any()
-    np.testing.assert_array_equal(points, same_class)
 
 
 def always_first(images):
@@ -163,21 +151,12 @@ def test_a_start_depends_only_on_seed_and_index(kind):
     assert np.abs(start_points(kind, indices=np.arange(N) + 50)[0] - all_points).max() > 1e-3
 
 
-@pytest.mark.parametrize("kind, minimum", [("gaussian", 0.25), ("gradient", 1.0)])
-def test_targets_are_reached(kind, minimum):
-    targets = (LABELS + 1) % 3
-    points, success = start_points(kind, classes=targets, targeted=True)
-    assert success.mean() >= minimum
-    np.testing.assert_array_equal(classes_of(points)[success], targets[success])
-    np.testing.assert_array_equal(points[~success], IMAGES[~success])
-
-
 def test_bisect_line_finds_the_boundary():
     points = np.random.RandomState(1).permutation(IMAGES) * 1.4
     misclassified = classes_of(points) != LABELS
     images, points, labels = IMAGES[misclassified], points[misclassified], LABELS[misclassified]
     assert len(images) > 2
-    results = initial.bisect_line(linear, tf.constant(images), tf.constant(points), Criterion(tf.constant(labels))).numpy()
+    results = initial.bisect_line(LINEAR, tf.constant(images), tf.constant(points), Criterion(tf.constant(labels))).numpy()
     assert (classes_of(results) != labels).all()
     fractions = np.linspace(0, 1, 5001)
     for image, point, label, result in zip(images, points, labels, results):

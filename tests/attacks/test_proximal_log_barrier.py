@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_robust import attacks  # noqa: F401  (the package must import first)
 from tf_robust.attacks import norms
 from tf_robust.attacks.criterion import Criterion
 from tf_robust.attacks.proximal_log_barrier import ProximalLogBarrier
@@ -16,24 +15,16 @@ IMAGES = RANDOM.uniform(0.4, 0.6, size=(N, *SHAPE)).astype(np.float32)
 SHORT = {"outer_steps": 10, "barrier_decay": 0.6}
 
 
-def heights(images, weights=WEIGHTS):
-    return np.asarray(images, np.float64).reshape(len(images), -1) @ weights
-
-
-OFFSETS = heights(IMAGES)
-
-
 def two_classes(fraction):
     """Returns a linear model whose right class is 0, and how much w . x must rise for class 1, a fraction of what the cube allows."""
-    distance = fraction * 0.4 * np.abs(WEIGHTS).sum()
-    offset = OFFSETS.mean()
-    weights = tf.constant(WEIGHTS[:, None])
+    heights = IMAGES.reshape(N, VALUES).astype(np.float64) @ WEIGHTS
+    boundary = heights.mean() + fraction * 0.4 * np.abs(WEIGHTS).sum()
 
     def logits(images):
-        score = tf.matmul(tf.reshape(images, [tf.shape(images)[0], VALUES]), weights) - np.float32(offset + distance)
+        score = tf.reshape(images, [-1, VALUES]) @ WEIGHTS[:, None] - np.float32(boundary)
         return tf.concat([tf.zeros_like(score), 7.0 * score], axis=1)
 
-    return logits, offset + distance - OFFSETS
+    return logits, boundary - heights
 
 
 def sizes(norm, attacked, images=IMAGES):
@@ -87,15 +78,15 @@ def test_the_closest_point_is_kept_when_the_steps_lead_away():
 
 
 def three_classes(images):
-    return tf.matmul(tf.reshape(images - 0.5, [tf.shape(images)[0], VALUES]), THREE) + [0.8, 0.0, 0.0]
+    return tf.reshape(images - 0.5, [-1, VALUES]) @ THREE + [0.8, 0.0, 0.0]
 
 
 THREE = RANDOM.normal(size=(VALUES, 3)).astype(np.float32)
 
 
-def distance_to(target, others):
+def distance_to(target):
     """Returns the l2 distance to where `target` has the largest logit, by Dykstra's projections on its half-spaces."""
-    results = []
+    results, others = [], [k for k in range(3) if k != target]
     for image in IMAGES.reshape(N, -1).astype(np.float64):
         point, corrections = image.copy(), dict.fromkeys(others, 0.0)
         for _ in range(300):
@@ -113,7 +104,7 @@ def distance_to(target, others):
 def test_untargeted_and_targeted_distances_with_three_classes():
     labels = three_classes(IMAGES).numpy().argmax(axis=1)
     assert (labels == 0).all()
-    to = {target: distance_to(target, [c for c in range(3) if c != target]) for target in (1, 2)}
+    to = {target: distance_to(target) for target in (1, 2)}
     attack = ProximalLogBarrier(**SHORT)
     for target, expected in to.items():
         attacked = attack(three_classes, IMAGES, labels, targets=np.full(N, target))
@@ -168,20 +159,6 @@ def test_a_model_with_zero_gradients():
     assert (steps(attacked).numpy().argmax(axis=1) == 1).all() and attacked.min() >= 0 and attacked.max() <= 1
 
 
-def test_nan_logits_raise_with_the_attacks_name():
-    model, _ = two_classes(0.3)
-
-    def breaks(images):  # off the images themselves
-        logits = model(images)
-        away = tf.reduce_max(tf.abs(images - 0.5), axis=[1, 2, 3]) > 0.12
-        return tf.where(away[:, None], np.float32(np.nan), logits)
-
-    with pytest.raises(ValueError, match="Expected finite logits from the model during ProximalLogBarrier"):
-        ProximalLogBarrier(outer_steps=2, inner_steps=2)(breaks, IMAGES, np.zeros(N, int))
-    with pytest.raises(ValueError, match="Expected finite logits"):
-        ProximalLogBarrier()(lambda images: model(images) * np.nan, IMAGES, np.zeros(N, int))
-
-
 @pytest.mark.slow
 def test_more_steps_come_nearer_and_the_logits_scale_does_not_matter(network, source):
     model = network()
@@ -197,6 +174,5 @@ def test_more_steps_come_nearer_and_the_logits_scale_does_not_matter(network, so
 
 
 def test_candidates_have_the_images_shape():
-    with pytest.raises(ValueError, match="Expected candidates of the images' shape"):
-        attack = ProximalLogBarrier(candidates=np.zeros((2, 3, 3, 1), np.float32))
-        attack(two_classes(0.1)[0], IMAGES, np.zeros(N, int))
+    with pytest.raises(ValueError, match="candidates"):
+        ProximalLogBarrier(candidates=np.zeros((2, 3, 3, 1), np.float32))(two_classes(0.1)[0], IMAGES, np.zeros(N, int))

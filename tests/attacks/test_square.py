@@ -1,10 +1,10 @@
-"""Square against the paper's algorithms written for one image in NumPy, and closed forms on linear classifiers."""
+"""Square against the paper's algorithms written for one image in NumPy."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.attacks.oracles import ORDERS, SHAPE, Linear, sample_images, sizes, wrong
+from tests.attacks.oracles import sizes
 from tf_robust.attacks.criterion import Criterion
 from tf_robust.attacks.square import Square, sides, two_bumps
 from tf_robust.ops.draws import Draws
@@ -13,16 +13,15 @@ RADII = {"linf": 0.1, "l2": 0.6}
 
 
 class Recorded:
-    """Waves over images of any shape, in NumPy, through which no gradient flows; it records its queries."""
+    """Waves over images of any shape, in NumPy, with class 0 far ahead; no gradient flows through it, and it records its queries."""
 
-    def __init__(self, shape, classes=3, seed=0, ahead=0.0):
-        random = np.random.RandomState(seed)
-        self.weights, self.values = random.randn(int(np.prod(shape)), 10), random.randn(10, classes)
-        self.ahead, self.queries = ahead * np.eye(classes)[0], []
+    def __init__(self, shape):
+        random = np.random.RandomState(0)
+        self.weights, self.values, self.queries = random.randn(int(np.prod(shape)), 10), random.randn(10, 3), []
 
     def logits(self, images):
         waves = np.sin(images.reshape(len(images), -1).astype(np.float64) @ self.weights)
-        return (waves @ self.values + self.ahead).astype(np.float32)
+        return (waves @ self.values + [20.0, 0.0, 0.0]).astype(np.float32)
 
     def __call__(self, images):
         def record(images):
@@ -30,7 +29,7 @@ class Recorded:
             return self.logits(images)
 
         logits = tf.numpy_function(record, [images], tf.float32)
-        return tf.ensure_shape(logits, [None, len(self.ahead)])
+        return tf.ensure_shape(logits, [None, 3])
 
 
 def eta(h1, h2):
@@ -134,7 +133,7 @@ def test_sides_follow_the_schedule_scaled_to_the_steps():
 
 @pytest.mark.parametrize("norm, shape", [("linf", (7, 9, 2)), ("l2", (7, 11, 2)), ("l2", (12, 10, 1))])
 def test_every_query_equals_the_papers_algorithm(norm, shape):
-    model, steps, indices = Recorded(shape, ahead=20.0), 40, np.array([5, 2, 17])
+    model, steps, indices = Recorded(shape), 40, np.array([5, 2, 17])
     images = np.random.RandomState(0).uniform(0, 1, (3, *shape)).astype(np.float32)
     attack = Square(norm=norm, radius=RADII[norm], steps=steps, seed=3)
     attacked = attack(model, images, [0, 0, 0], indices=indices).numpy()
@@ -150,56 +149,9 @@ def test_every_query_equals_the_papers_algorithm(norm, shape):
         np.testing.assert_array_equal(attacked[i], queries[i, margins.argmax()])
 
 
-@pytest.mark.parametrize("norm, classes", [("linf", 4), ("l2", 2)])
-def test_on_a_linear_classifier_near_images_are_misled_and_far_ones_never(norm, classes):
-    model = Linear(classes=classes)
-    images, labels = sample_images(model, count=40)
-    distances = model.distances(images, labels, ORDERS[norm])
-    radius = float(np.median(distances))
-    attacked = Square(norm=norm, radius=radius, steps=300)(lambda x: tf.stop_gradient(model(x)), images, labels).numpy()
-    assert sizes(attacked - images, norm).max() <= radius * (1 + 1e-5)
-    broken = wrong(model, attacked, labels)
-    assert broken[distances < 0.7 * radius].all() and (distances < 0.7 * radius).sum() > 8
-    assert not broken[distances > radius].any()
-
-
-def test_all_of_the_l2_radius_is_used_away_from_the_faces():
-    model = Recorded((16, 16, 3), ahead=20.0)
-    images = np.full([2, 16, 16, 3], 0.5, np.float32)
-    Square(norm="l2", radius=0.6, steps=30)(model, images, [0, 0])
-    np.testing.assert_allclose([sizes(points - images, "l2") for points in model.queries[1:]], 0.6, rtol=1e-4)
-
-
-def test_only_unsuccessful_images_are_queried_again_and_the_first_success_is_returned():
-    model = Recorded(SHAPE)
-    images = np.random.RandomState(1).uniform(0.2, 0.8, (40, *SHAPE)).astype(np.float32)
-    labels = np.argmax(model.logits(images), axis=1)
-    attacked = Square(radius=0.05, steps=60)(model, images, labels).numpy()
-    active, counts = np.arange(40), []
-    for points in model.queries[1:]:
-        assert len(points) == len(active)
-        reached = np.argmax(model.logits(points), axis=1) != labels[active]
-        np.testing.assert_array_equal(attacked[active[reached]], points[reached])
-        active = active[~reached]
-        counts.append(len(active))
-    assert len(counts) == 61 and 0 < counts[-1] < counts[0] < 40
-    assert (np.argmax(model.logits(attacked[active]), axis=1) == labels[active]).all()
-
-
 def test_tiny_images_and_zero_radius():
-    for norm, shape in (("linf", (1, 1, 1)), ("l2", (1, 1, 1)), ("l2", (2, 5, 3)), ("l2", (5, 2, 1))):
-        model, images = Recorded(shape, ahead=20.0), np.full([2, *shape], 0.5, np.float32)
+    for norm, shape in (("linf", (1, 1, 1)), ("l2", (1, 1, 1)), ("l2", (2, 5, 3))):
+        model, images = Recorded(shape), np.full([2, *shape], 0.5, np.float32)
         attacked = Square(norm=norm, radius=0.3, steps=12)(model, images, [0, 0]).numpy()
         assert np.isfinite(attacked).all() and sizes(attacked - images, norm).max() <= 0.3 * (1 + 1e-5)
     np.testing.assert_array_equal(Square(norm="l2", radius=0.0, steps=12)(model, images, [0, 0]), images)
-
-
-def test_nan_logits_during_the_attack_raise_with_its_name():
-    model = Linear()
-    images, labels = sample_images(model, count=4)
-
-    def breaks(x):
-        return tf.where(tf.reduce_any(tf.abs(x - images) > 0.01), np.float32(np.nan), 1.0) * model(x)
-
-    with pytest.raises(ValueError, match="finite logits from the model during Square"):
-        Square(radius=0.1, steps=3)(breaks, images, labels)
