@@ -3,26 +3,12 @@
 import numpy as np
 import scipy.ndimage
 
-LUMA = [0.299, 0.587, 0.114]
+from tests.corruptions.noise_blur_digital_oracles import sampled
+from tests.corruptions.weather_oracles import three_channels
 
 
 def side_of(image):
     return np.sqrt(image.shape[0] * image.shape[1])
-
-
-def in_color(image, change):
-    """Grayscale images are three equal channels, and the luma of the clipped result."""
-    if image.shape[-1] == 3:
-        return change(image)
-    return np.clip(change(np.repeat(image, 3, axis=-1)), 0, 1) @ np.array(LUMA)[:, None]
-
-
-def sampled(image, rows, columns):
-    """Bilinear samples, with black pixels around the image."""
-    return np.stack(
-        [scipy.ndimage.map_coordinates(channel, [rows, columns], order=1, mode="grid-constant") for channel in np.moveaxis(image, -1, 0)],
-        axis=-1,
-    )
 
 
 # Noise
@@ -43,6 +29,7 @@ def concentric_sine_waves(image, constants, center, petals, amplitude, width):
     return image + 12.8 / 255 * constants[0] * (np.mod(radius, side * width) / (side * width) - 0.5)[..., None]
 
 
+@three_channels
 def plasma_noise(image, constants, time, iterations, sharpness, scale):
     """With the position as a complex number, each step turns its shift by a fixed angle and stretches it."""
     rows, columns = np.mgrid[: image.shape[0], : image.shape[1]]
@@ -53,7 +40,7 @@ def plasma_noise(image, constants, time, iterations, sharpness, scale):
     x, y = position.real, position.imag
     plasma = np.stack([np.sin(x - time), np.sin((x + y + np.sin(time)) / 2), np.sin(y + time)], axis=-1)
     weight = 6.4 / 255 * constants[0]
-    return in_color(image, lambda rgb: (1 - weight) * rgb + weight * plasma)
+    return (1 - weight) * image + weight * plasma
 
 
 def perlin_noise(image, constants, gradients, order):
@@ -171,7 +158,7 @@ def caustic_refraction(image, constants, time, size):
     bent = np.where(np.cos(tilt) >= 0.999, 0, np.sin(tilt - inner))  # horizontal part of the ray, along the slope
     shift = constants[0] * 0.05 * side * bent * slopes / np.maximum(np.hypot(*slopes), 1e-12)
     rows, columns = np.mgrid[: image.shape[0], : image.shape[1]]
-    return sampled(image, rows + shift[0], columns + shift[1]) + 0.2 * constants[0] * (slopes[0] - slopes[1])[..., None]
+    return sampled(image, rows + shift[0], columns + shift[1], "grid-constant") + 0.2 * constants[0] * (slopes[0] - slopes[1])[..., None]
 
 
 def pinch_and_twirl(image, constants, signs):
@@ -189,7 +176,7 @@ def pinch_and_twirl(image, constants, signs):
                 angle = np.pi / 20 * constants[0] * (1 if signs[j * cells + i] else -1) * (1 - distance) ** 2
                 moved = (y + 1j * x) * np.exp(1j * angle) / np.sin(np.pi / 2 * distance) ** (0.04 * constants[0] + 0.1)
                 rows[row, column], columns[row, column] = (i + 0.5 + moved.real / 2) * tall, (j + 0.5 + moved.imag / 2) * wide
-    return sampled(image, rows, columns)
+    return sampled(image, rows, columns, "grid-constant")
 
 
 def ripple(image, constants, wavelengths, phases):
@@ -198,19 +185,17 @@ def ripple(image, constants, wavelengths, phases):
         positions + 0.0025 * constants[0] * side * np.sin(2 * np.pi * positions / (wavelength * side) + phase)
         for positions, wavelength, phase in zip(np.mgrid[: image.shape[0], : image.shape[1]], wavelengths, phases)
     )
-    return sampled(image, rows, columns)
+    return sampled(image, rows, columns, "grid-constant")
 
 
+@three_channels
 def transverse_chromatic_aberration(image, constants, order):
-    def zoomed(rgb):
-        channels = []
-        for channel, which in zip(np.moveaxis(rgb, -1, 0), np.argsort(order, kind="stable")):
-            large = scipy.ndimage.zoom(channel, 1 + constants[0] / 40 * which, order=3, prefilter=False)
-            top, left = ((new - old) // 2 for new, old in zip(large.shape, channel.shape))
-            channels.append(large[top : top + channel.shape[0], left : left + channel.shape[1]])
-        return np.stack(channels, axis=-1)
-
-    return in_color(image, zoomed)
+    channels = []
+    for channel, which in zip(np.moveaxis(image, -1, 0), np.argsort(order, kind="stable")):
+        large = scipy.ndimage.zoom(channel, 1 + constants[0] / 40 * which, order=3, prefilter=False)
+        top, left = ((new - old) // 2 for new, old in zip(large.shape, channel.shape))
+        channels.append(large[top : top + channel.shape[0], left : left + channel.shape[1]])
+    return np.stack(channels, axis=-1)
 
 
 def circular_motion_blur(image, constants):

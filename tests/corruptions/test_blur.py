@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import scipy.ndimage
-import tensorflow as tf
 
 from tests.corruptions import oracles
 from tests.corruptions.noise_blur_digital_oracles import disk_kernel, glass_blur, zoomed
@@ -68,17 +67,6 @@ def test_glass_blur_of_a_tiny_image_is_two_gaussians():
     assert_near(blur.glass_blur.apply(images, 1.5, 4, 2, offsets=offsets), expected)
 
 
-def test_motion_blur_uses_the_angle_of_each_image():
-    step = np.zeros([2, 20, 20, 1], np.float32)
-    step[:, 10:, 10:] = 1
-    ours = np.array(blur.motion_blur.apply(step, 6, 2, angle=tf.constant([-45.0, 45.0])))[..., 0]
-    weights = np.exp(-(np.arange(13) ** 2) / 8) / np.exp(-(np.arange(13) ** 2) / 8).sum()
-    positions = np.ceil(np.arange(13) * np.sqrt(0.5) - 0.5)
-    assert_near(ours[1, 9, 9], weights[positions >= 1].sum(), 5e-5)  # down to the right: into the bright quarter
-    assert_near(ours[0, 9, 9], 0, 5e-5)
-    assert_near(ours[0, 12, 9], weights[(positions >= 1) & (positions <= 2)].sum(), 5e-5)  # up to the right: leaves it again
-
-
 @pytest.mark.parametrize("shape", [(32, 32, 3), (26, 41, 3), (41, 26, 1), (5, 7, 1), (224, 224, 1)], ids=str)
 @pytest.mark.parametrize("factor", [1, 1.01, 1.06, 1.1500000000000001, 1.25, 1.75, 2.25, 4.5])
 def test_clipped_zoom_equals_scipy(shape, factor):
@@ -89,5 +77,5 @@ def test_clipped_zoom_equals_scipy(shape, factor):
 
 
 def test_clipped_zoom_does_not_shrink():
-    with pytest.raises(ValueError, match="Expected a zoom factor of at least 1. Received: 0.9"):
+    with pytest.raises(ValueError, match="zoom factor"):
         image_ops.clipped_zoom(sample_images((8, 8, 1)), 0.9)

@@ -9,12 +9,10 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
-from tests.corruptions.weather_oracles import LUMA, shrunk
+from tests.corruptions.weather_oracles import COLOR, GRAY, LUMA, shrunk
 from tf_robust.corruptions import frost_images, frost_textures, weather
 
 RANDOM = np.random.RandomState(0)
-COLOR = RANDOM.rand(4, 18, 26, 3).astype(np.float32)
-GRAY = RANDOM.rand(4, 26, 18, 1).astype(np.float32)
 
 
 def write_photographs(folder, names=frost_images.FILES):
@@ -67,16 +65,15 @@ def test_frost_textures_are_the_five_photographs_of_the_folder(tmp_path):
 
 
 def test_a_folder_without_the_photographs_is_rejected(tmp_path):
-    with pytest.raises(FileNotFoundError, match="frost1.png.*frost5.jpg in frost_dir '.*no_folder'.*Received: no such"):
+    with pytest.raises(FileNotFoundError, match="no_folder"):
         weather.frost_textures(tmp_path / "no_folder")
     write_photographs(tmp_path, ["frost1.png", "frost2.png", "frost4.jpg"])
-    with pytest.raises(FileNotFoundError, match="Missing: frost3.png, frost5.jpg. Received: frost1.png, frost2.png, fr"):
+    with pytest.raises(FileNotFoundError, match="Missing: frost3.png, frost5.jpg"):
         weather.frost_source(tmp_path)
     (tmp_path / "frost3.png").write_text("no image")
     (tmp_path / "frost5.jpg").write_bytes(b"")
-    frost = weather.frost_from(tmp_path)
-    with pytest.raises(ValueError, match="Expected a frost photograph in .*frost3.png"):
-        frost(tf.constant(COLOR), 1)
+    with pytest.raises(ValueError, match="frost3.png"):
+        weather.frost_from(tmp_path)(tf.constant(COLOR), 1)
 
 
 def test_frost_of_a_folder_is_cached():

@@ -63,13 +63,7 @@ def test_the_noise_depends_on_seed_and_index_alone(noise):
     np.testing.assert_array_equal(expected, single)
     np.testing.assert_array_equal(expected, list(mapped))
     np.testing.assert_array_equal(expected, tf.function(noise)(IMAGES, seed=3, indices=indices))
-
-
-@noises
-def test_indices_count_from_zero(noise):
-    expected = noise(IMAGES, seed=3, indices=np.arange(8))
-    np.testing.assert_array_equal(noise(IMAGES, seed=3), expected)
-    np.testing.assert_array_equal(noise(IMAGES, seed=3, indices=list(range(8))), expected)
+    np.testing.assert_array_equal(noise(IMAGES, seed=3), noise(IMAGES, seed=3, indices=list(range(8))))
 
 
 @noises
@@ -117,7 +111,7 @@ def test_nonuniform_probabilities_have_any_mean():
 
 @pytest.mark.parametrize("options", [{"rate": 0.0}, {"rate": 1.5}, {"floor": -0.1}, {"floor": np.nan}, {"floor": np.inf}])
 def test_invalid_rate_or_floor_is_rejected(options):
-    with pytest.raises(ValueError, match="Expected rate in .* and floor >= 0"):
+    with pytest.raises(ValueError, match="rate in .* floor"):
         corruptions.nonuniform_probabilities(np.ones([2, 2]), **options)
 
 

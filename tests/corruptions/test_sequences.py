@@ -12,7 +12,6 @@ from tf_robust import corruptions, metrics
 from tf_robust.corruptions import sequences
 
 FRAMES = {**dict.fromkeys(corruptions.SEQUENCES, 31), "motion_blur": 21, "translate": 16}
-EVERY = pytest.mark.parametrize("name", corruptions.SEQUENCES)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +26,7 @@ def test_sequence_names():
     assert len(corruptions.sequence_names("all")) == 14
 
 
-@EVERY
+@pytest.mark.parametrize("name", corruptions.SEQUENCES)
 def test_shape_range_steps_and_reproducibility(name, sample_images, monkeypatch):
     result = corruptions.perturb(sample_images, name).numpy()
     assert result.shape == (2, FRAMES[name], 32, 32, 3) and result.dtype == np.float32
@@ -44,22 +43,17 @@ def test_shape_range_steps_and_reproducibility(name, sample_images, monkeypatch)
     np.testing.assert_allclose(graph(sample_images, tf.constant([5, 9])), expected, rtol=0, atol=tolerance(256))
 
 
-@pytest.mark.parametrize("name, imagenet", [("gaussian_noise", 0.03), ("speckle_noise", 0.05)])
-def test_noise_frames_follow_the_clean_one(name, imagenet):
+@pytest.mark.parametrize(
+    "name, cifar, imagenet",
+    [("gaussian_noise", 0.02, 0.03), ("speckle_noise", 0.025, 0.025), ("shot_noise", np.sqrt(0.5 / 700), np.sqrt(0.5 / 300))],
+)
+def test_noise_frames_follow_the_clean_one(name, cifar, imagenet):
     gray = np.full([4, 32, 32, 3], 0.5, np.float32)
-    for constants, std in (("cifar", 0.05 if name == "speckle_noise" else 0.02), ("imagenet", imagenet)):
+    for constants, std in (("cifar", cifar), ("imagenet", imagenet)):
         result = corruptions.perturb(gray, name, constants=constants).numpy()
         np.testing.assert_array_equal(result[:, 0], gray)
-        expected = std * (0.5 if name == "speckle_noise" else 1)
-        np.testing.assert_allclose(result[:, 1:].std(), expected, rtol=0.03)
+        np.testing.assert_allclose([result[:, 1:].mean(), result[:, 1:].std()], [0.5, std], rtol=0.015)
         assert abs(np.corrcoef(result[:, 1].ravel() - 0.5, result[:, 2].ravel() - 0.5)[0, 1]) < 0.05
-
-
-def test_shot_noise_has_the_variance_of_its_photons():
-    gray = np.full([4, 32, 32, 3], 0.5, np.float32)
-    for constants, photons in (("cifar", 700), ("imagenet", 300)):
-        result = corruptions.perturb(gray, "shot_noise", constants=constants).numpy()[:, 1:]
-        np.testing.assert_allclose([result.mean(), result.var()], [0.5, 0.5 / photons], rtol=0.03)
 
 
 def inside(images, margin):
@@ -155,9 +149,9 @@ def test_drops_run_down():
 
 
 def test_invalid_arguments_are_rejected(sample_images):
-    with pytest.raises(ValueError, match="Did you mean 'rotate'"):
+    with pytest.raises(ValueError, match="rotation"):
         corruptions.perturb(sample_images, "rotation")
-    with pytest.raises(ValueError, match="set of constants"):
+    with pytest.raises(ValueError, match="cifar_p"):
         corruptions.perturb(sample_images, "rotate", constants="cifar_p")
-    with pytest.raises(ValueError, match="divide uint8"):
+    with pytest.raises(ValueError, match="uint8"):
         corruptions.perturb((sample_images * 255).astype(np.uint8), "rotate")

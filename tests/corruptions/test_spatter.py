@@ -9,12 +9,10 @@ import scipy.ndimage
 import tensorflow as tf
 
 from tests.corruptions import oracles
-from tests.corruptions.weather_oracles import canny, distance_to, equalized, water
+from tests.corruptions.weather_oracles import COLOR, GRAY, canny, distance_to, equalized, water
 from tf_robust.corruptions import spatter, weather
 
 RANDOM = np.random.RandomState(0)
-COLOR = RANDOM.rand(4, 18, 26, 3).astype(np.float32)
-GRAY = RANDOM.rand(4, 26, 18, 1).astype(np.float32)
 
 
 def speckled(seed):

@@ -1,6 +1,5 @@
 """The contract of every corruption: shape, range, and pixels that depend on (seed, index) alone."""
 
-import inspect
 import io
 
 import numpy as np
@@ -12,7 +11,6 @@ from tests.rounding import tolerance
 from tf_robust import corruptions, metrics
 from tf_robust.testing.samples import photographs
 
-EVERY = pytest.mark.parametrize("name", corruptions.CORRUPTIONS)
 GRAY_OF_ITS_OWN = (  # own draws for each channel, or a different file format
     *("gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise", "brownish_noise"),
     *("jpeg_compression", "elastic_transform", "glass_blur", "motion_blur"),
@@ -25,14 +23,12 @@ def sample_images():
     return photographs()
 
 
-def test_names_and_signatures():
+def test_names():
     assert tuple(corruptions.CORRUPTIONS)[:19] == metrics.BENCHMARK + metrics.EXTRA
     assert {*metrics.BAR["cifar"], *metrics.BAR["imagenet"]} <= corruptions.CORRUPTIONS.keys()
-    for name, corruption in corruptions.CORRUPTIONS.items():
-        assert corruption.name == name and list(inspect.signature(corruption).parameters)[:2] == ["images", "severity"]
 
 
-@EVERY
+@pytest.mark.parametrize("name", corruptions.CORRUPTIONS)
 def test_one_channel(name, sample_images):
     gray = sample_images[..., 1:2]
     result = corruptions.corrupt(gray, name, 3, seed=1).numpy()
@@ -48,21 +44,14 @@ def test_one_channel(name, sample_images):
 
 def test_noise_sets_by_name(sample_images):
     probabilities = np.linspace(0.0, 1.0, sample_images[0, ..., 0].size).reshape(sample_images.shape[1:3])
-    for name, options, expected in (
-        ("uniform_noise", {}, corruptions.uniform_noise(sample_images, seed=1, indices=INDICES)),
-        (
-            "nonuniform_noise",
-            {"probabilities": probabilities},
-            corruptions.nonuniform_noise(sample_images, probabilities, seed=1, indices=INDICES),
-        ),
-    ):
+    for name, options in (("uniform_noise", {}), ("nonuniform_noise", {"probabilities": probabilities})):
         result = corruptions.corrupt(sample_images, name, seed=1, indices=INDICES, **options)
+        expected = getattr(corruptions, name)(sample_images, seed=1, indices=INDICES, **options)
         np.testing.assert_array_equal(result, expected)
         np.testing.assert_array_equal(result[3], corruptions.corrupt(sample_images[3], name, seed=1, indices=3, **options))
-    with pytest.raises(ValueError, match="Expected probabilities"):
-        corruptions.corrupt(sample_images, "nonuniform_noise")
-    with pytest.raises(ValueError, match="Expected probabilities"):
-        corruptions.corrupt(sample_images, "nonuniform_noise", probabilities=probabilities[:-1])
+    for wrong in (None, probabilities[:-1]):
+        with pytest.raises(ValueError, match="probabilities"):
+            corruptions.corrupt(sample_images, "nonuniform_noise", probabilities=wrong)
 
 
 def test_protocols_round_as_the_originals(sample_images):
@@ -103,17 +92,17 @@ def test_constants_can_be_chosen(sample_images):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"name": "gausian_noise"}, "Did you mean 'gaussian_noise'"),
-        ({"severity": 0}, r"severity in 1..5. Received: 0"),
-        ({"severity": 2.5}, "severity in 1..5"),
-        ({"constants": "cifar10"}, "Did you mean 'cifar'"),
-        ({"protocol": "png"}, "Unknown protocol"),
-        ({"images": np.zeros([2, 8, 8, 3], np.uint8)}, "divide uint8 by 255"),
-        ({"images": np.full([2, 8, 8, 3], 2.0, np.float32)}, r"images in \[0, 1\]"),
+        ({"name": "gausian_noise"}, "gausian_noise"),
+        ({"severity": 0}, "severity"),
+        ({"severity": 2.5}, "severity"),
+        ({"constants": "cifar10"}, "cifar10"),
+        ({"protocol": "png"}, "protocol"),
+        ({"images": np.zeros([2, 8, 8, 3], np.uint8)}, "uint8"),
+        ({"images": np.full([2, 8, 8, 3], 2.0, np.float32)}, r"\[0, 1\]"),
         ({"images": np.full([2, 8, 8, 3], np.nan, np.float32)}, "finite"),
         ({"images": np.zeros([2, 8, 8, 4], np.float32)}, "C = 1 or 3"),
         ({"images": np.zeros([8, 8], np.float32)}, "shape"),
-        ({"name": "gaussian_noise", "indices": [7]}, "Expected one index per image"),
+        ({"name": "gaussian_noise", "indices": [7]}, "index"),
     ],
 )
 def test_invalid_arguments_are_rejected(change, message, sample_images):
@@ -121,14 +110,10 @@ def test_invalid_arguments_are_rejected(change, message, sample_images):
         corruptions.corrupt(**{"images": sample_images, "name": "fog", **change})
 
 
-def test_unknown_sizes_in_a_graph_are_rejected_with_advice(sample_images):
+def test_unknown_sizes_in_a_graph_are_rejected(sample_images):
     dataset = tf.data.Dataset.from_generator(lambda: iter(sample_images), output_signature=tf.TensorSpec([None, None, 3]))
-    with pytest.raises(ValueError, match="tf.ensure_shape"):
+    with pytest.raises(ValueError, match="ensure_shape"):
         dataset.batch(2).map(lambda x: corruptions.corrupt(x, "fog"))
-
-
-def test_an_empty_batch_stays_empty():
-    assert corruptions.corrupt(np.zeros([0, 32, 32, 3], np.float32), "fog").shape == (0, 32, 32, 3)
 
 
 def test_a_severity_may_be_a_float(sample_images):

@@ -8,6 +8,8 @@ import scipy.ndimage
 from tests.corruptions.noise_blur_digital_oracles import gaussian, motion, sampled, with_hsv, zoomed
 
 LUMA = np.array([0.299, 0.587, 0.114])  # Rec. 601
+RANDOM = np.random.RandomState(0)
+COLOR, GRAY = (RANDOM.rand(4, *shape).astype(np.float32) for shape in ((18, 26, 3), (26, 18, 1)))  # images for tests
 
 
 def three_channels(oracle):
