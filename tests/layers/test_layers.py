@@ -27,21 +27,11 @@ def test_they_call_the_functions_of_the_package():
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_draws_depend_on_the_seed_and_the_step(name):
-    layer, other = LAYERS[name](seed=1), LAYERS[name](seed=2)
-    steps = [layer(IMAGES, step=step).numpy() for step in range(8)]
-    np.testing.assert_array_equal(steps[3], LAYERS[name](seed=1)(IMAGES, step=3))
-    assert any(not np.array_equal(steps[0], later) for later in steps[1:])
-    assert any(not np.array_equal(step, other(IMAGES, step=number)) for number, step in enumerate(steps))
-    np.testing.assert_array_equal(layer(IMAGES, training=False), IMAGES)
-
-
-@pytest.mark.parametrize("name", LAYERS)
 def test_every_call_draws_anew_and_equal_seeds_alike(name):
     first, second = ([layer(IMAGES).numpy() for _ in range(5)] for layer in (LAYERS[name](seed=1), LAYERS[name](seed=1)))
     np.testing.assert_array_equal(first, second)
     assert len({images.tobytes() for images in first}) == 5 - (name == "corruption")  # which draws one of six
-    assert any(not np.array_equal(a, LAYERS[name](seed=2)(IMAGES)) for a in first[:1])
+    assert not np.array_equal(first[0], LAYERS[name](seed=2)(IMAGES))
 
 
 def test_every_epoch_of_a_dataset_draws_anew():
@@ -75,7 +65,7 @@ def test_other_ranges_of_pixels():
     levels = np.round(IMAGES * 255).astype(np.uint8)
     scaled = layers.AugMix(seed=1, input_range=(0, 255))(levels, step=1).numpy() / 255
     np.testing.assert_allclose(scaled, layers.AugMix(seed=1)(levels.astype(np.float32) / 255, step=1), atol=1e-5)
-    with pytest.raises(ValueError, match=r"Try: input_range=\(0, 255\)"):
+    with pytest.raises(ValueError, match="input_range"):
         layers.AugMix()(levels)
 
 
@@ -85,9 +75,9 @@ def test_values_outside_the_range_are_refused():
     layer = LAYERS["patch_gaussian"]()
     in_a_dataset = iter(tf.data.Dataset.from_tensor_slices(wrong).map(layer))
     for images in wrong:
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"Expected images in \[0, 1\]. Try: input_range"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="input_range"):
             layer(images)
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"Expected images in \[0, 1\]"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="input_range"):
             next(in_a_dataset)
     layer(IMAGES * 1.005)  # rounding, as of a resized image
 
@@ -106,9 +96,9 @@ def test_inside_a_model_they_augment_in_training_only_and_are_saved(name, tmp_pa
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="gaussian_noise"):
+    with pytest.raises(ValueError, match="gausian_noise"):
         layers.RandomCorruption(["gausian_noise"])
-    with pytest.raises(ValueError, match=r"severities in 1\.\.5"):
+    with pytest.raises(ValueError, match="severities"):
         layers.RandomCorruption(["fog"], severities=[6])
-    with pytest.raises(ValueError, match="low < high"):
+    with pytest.raises(ValueError, match="input_range"):
         layers.AugMix(input_range=(1, 0))

@@ -20,9 +20,9 @@ def test_logits_are_scaled_and_shifted_also_after_saving(tmp_path, scale, bias):
 
 
 def test_impossible_parameters_are_refused():
-    with pytest.raises(ValueError, match="finite scales > 0"):
+    with pytest.raises(ValueError, match="scale"):
         ScaleLogits(0.0)
-    with pytest.raises(ValueError, match="Expected logits of 4 classes"):
-        ScaleLogits([1.0] * 4)(LOGITS)
-    with pytest.raises(ValueError, match="a number or one for each class"):
+    with pytest.raises(ValueError, match="each class"):
         ScaleLogits(np.ones((2, 2)))
+    with pytest.raises(ValueError, match="4 classes"):
+        ScaleLogits([1.0] * 4)(LOGITS)

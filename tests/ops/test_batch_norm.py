@@ -64,29 +64,41 @@ def test_gradients_are_finite_differences(jit_compile):
             np.testing.assert_allclose(gradient.numpy()[place], (ends[0] - ends[1]) / 2e-4, rtol=2e-3, atol=2e-4)
 
 
+def second_gradients(norm, x, gamma, beta, upstream):
+    """Returns the gradients of an input-gradient penalty, which has terms of all inputs, with respect to all inputs."""
+    with tf.GradientTape() as outer:
+        outer.watch([x, gamma, beta])
+        with tf.GradientTape() as inner:
+            inner.watch([x, gamma, beta])
+            loss = tf.reduce_sum(tf.sin(tf.cast(norm(x, gamma, beta), tf.float32)) * upstream)
+        pairs = zip(inner.gradient(loss, [x, gamma, beta]), (x, gamma, beta))
+        penalty = tf.add_n([tf.reduce_sum(tf.cast(gradient, tf.float32) ** 2 * tf.cast(values, tf.float32)) for gradient, values in pairs])
+    return outer.gradient(penalty, [x, gamma, beta])
+
+
+def normalized(x, gamma, beta):
+    return batch_norm.batch_norm(x, gamma, beta, EPSILON)[0]
+
+
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_second_gradients_are_those_of_single_operations(jit_compile):
-    """An input-gradient penalty, differentiated with respect to all inputs and twice."""
+    def of_operations(x, gamma, beta):
+        return tf.nn.batch_normalization(x, *tf.nn.moments(x, [0, 1, 2]), beta, gamma, EPSILON)
 
-    def of_operations(x, gamma, beta, epsilon):
-        mean, variance = tf.nn.moments(x, [0, 1, 2])
-        return tf.nn.batch_normalization(x, mean, variance, beta, gamma, epsilon)
-
-    def penalty_gradients(norm):
-        x, gamma, beta, upstream = map(tf.constant, inputs())
-        with tf.GradientTape() as outer:
-            outer.watch([x, gamma, beta])
-            with tf.GradientTape() as inner:
-                inner.watch([x, gamma, beta])
-                loss = tf.reduce_sum(tf.sin(norm(x, gamma, beta, EPSILON)) * upstream)
-            gradients = zip(inner.gradient(loss, [x, gamma, beta]), (x, gamma, beta))
-            penalty = tf.add_n([tf.reduce_sum(gradient**2 * values) for gradient, values in gradients])
-        return outer.gradient(penalty, [x, gamma, beta])
-
-    compiled = tf.function(penalty_gradients, jit_compile=jit_compile)
-    found = compiled(lambda *arguments: batch_norm.batch_norm(*arguments)[0])
-    for one, expected in zip(found, penalty_gradients(of_operations)):
+    tensors = [*map(tf.constant, inputs())]
+    found = tf.function(second_gradients, jit_compile=jit_compile)(normalized, *tensors)
+    for one, expected in zip(found, second_gradients(of_operations, *tensors)):
         np.testing.assert_allclose(one, expected, rtol=2e-3, atol=2e-4)
+
+
+def test_second_gradients_in_low_precision_are_those_of_float32():
+    x, *others = map(tf.constant, inputs())
+    rounded = tf.cast(x, tf.bfloat16)
+    found, expected = (second_gradients(normalized, one, *others) for one in (rounded, tf.cast(rounded, tf.float32)))
+    assert found[0].dtype == tf.bfloat16
+    for one, other in zip(found, expected):
+        scale = np.abs(other).max()
+        np.testing.assert_allclose(tf.cast(one, tf.float32) / scale, other / scale, atol=0.03)
 
 
 def test_no_gradient_of_statistics():
@@ -108,24 +120,3 @@ def test_third_gradients_raise():
         of_penalty = second.gradient(tf.reduce_sum(of_x**2), x)
     with pytest.raises(LookupError, match="differentiable twice"):
         third.gradient(of_penalty, x)
-
-
-def test_second_gradients_in_low_precision():
-    """They are those of float32, up to rounding."""
-
-    def of_penalty(x, gamma, beta, upstream):
-        with tf.GradientTape() as outer:
-            outer.watch([x, gamma, beta])
-            with tf.GradientTape() as inner:
-                inner.watch(x)
-                loss = tf.reduce_sum(tf.cast(batch_norm.batch_norm(x, gamma, beta, EPSILON)[0], tf.float32) ** 2 * upstream)
-            penalty = tf.reduce_sum(tf.cast(inner.gradient(loss, x), tf.float32) ** 2 * upstream)
-        return outer.gradient(penalty, [x, gamma, beta])
-
-    x, *others = map(tf.constant, inputs())
-    rounded = tf.cast(x, tf.bfloat16)
-    found, expected = of_penalty(rounded, *others), of_penalty(tf.cast(rounded, tf.float32), *others)
-    assert found[0].dtype == tf.bfloat16
-    for one, other in zip(found, expected):
-        scale = np.abs(other).max()
-        np.testing.assert_allclose(tf.cast(one, tf.float32) / scale, other / scale, atol=0.03)

@@ -24,11 +24,6 @@ def test_saturate_equals_colorsys(images, change):
     np.testing.assert_allclose(color.saturate(images, *change), expected, atol=2e-6)
 
 
-def test_adding_saturation_turns_gray_red():
-    gray = np.full([1, 1, 1, 3], 0.5, np.float32)
-    np.testing.assert_allclose(color.saturate(gray, 2.0, 0.2)[0, 0, 0], [0.5, 0.4, 0.4])
-
-
 def test_near_gray_and_near_black_stay_finite_and_in_range():
     tiny = np.array([0, 1e-45, 1e-38, 1e-20, 1e-7], np.float32)
     offsets = np.stack(np.meshgrid(tiny, tiny, tiny), axis=-1).reshape(-1, 3)

@@ -59,7 +59,7 @@ def test_gaussian_blur_of_sigma_0_is_the_image():
 
 
 def test_gaussian_blur_rejects_an_unknown_mode():
-    with pytest.raises(ValueError, match="Expected mode 'nearest' or 'reflect'. Received: 'mirror'"):
+    with pytest.raises(ValueError, match="mirror"):
         filters.gaussian_blur(sample_images((6, 5, 3)), 1.0, mode="mirror")
 
 

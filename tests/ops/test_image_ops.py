@@ -19,39 +19,22 @@ def test_crop_at_cuts_each_image_at_its_own_corner():
     np.testing.assert_array_equal(image_ops.crop_at(tf.constant(images), tops, lefts, 4, 3), expected)
 
 
-@pytest.fixture(scope="module")
-def windows():
-    """Height, width, whether mirrored, top and left of 300 random crops of a 30x40 image."""
+def test_random_windows_are_inside_the_image_of_8_to_100_percent_moderate_aspect_and_half_mirrored():
     rows, columns = np.meshgrid(np.arange(30.0), np.arange(40.0), indexing="ij")
     coordinates = tf.constant(np.stack([rows, columns], axis=-1), tf.float32)  # each pixel holds its coordinates
-
-    @tf.function
-    def crop(seed):
-        return image_ops.random_resized_crop_flip(coordinates, 100, 100, tf.stack([seed, 5]))
-
+    crop = tf.function(lambda seed: image_ops.random_resized_crop_flip(coordinates, 100, 100, tf.stack([seed, 5])))
     crops = np.stack([crop(tf.constant(seed)) for seed in range(300)])
     rows, columns = crops[:, 49:51, 50, 0], crops[:, 50, 49:51, 1]  # interpolation is exact away from the border
-    height, width = 100 * np.diff(rows)[:, 0], 100 * np.diff(columns)[:, 0]
-    top, left = rows.mean(axis=1) - (height - 1) / 2, columns.mean(axis=1) - (np.abs(width) - 1) / 2
-    return height, np.abs(width), width < 0, top, left
-
-
-def test_random_windows_cover_8_to_100_percent_with_moderate_aspect(windows):
-    height, width, *_ = windows
+    height, mirrored_width = 100 * np.diff(rows)[:, 0], 100 * np.diff(columns)[:, 0]
+    width = np.abs(mirrored_width)
+    top, left = rows.mean(axis=1) - (height - 1) / 2, columns.mean(axis=1) - (width - 1) / 2
     area_fraction, aspect = height * width / 1200, width / height
     assert 0.07 < area_fraction.min() < 0.12 and 0.9 < area_fraction.max() <= 1.001
     assert 0.69 < aspect.min() < 0.8 and 1.25 < aspect.max() < 1.45
-
-
-def test_random_windows_are_integral_and_inside_the_image(windows):
-    height, width, _, top, left = windows
     np.testing.assert_allclose([height, width, top, left], np.round([height, width, top, left]), atol=0.01)
     np.testing.assert_allclose([top.min(), left.min()], [0, 0], atol=0.01)
     np.testing.assert_allclose([(top + height).max(), (left + width).max()], [30, 40], atol=0.01)
-
-
-def test_half_of_the_random_windows_are_mirrored(windows):
-    assert 120 < windows[2].sum() < 180
+    assert 120 < (mirrored_width < 0).sum() < 180
 
 
 def test_an_image_that_no_window_fits_is_not_cropped():

@@ -12,12 +12,12 @@ def sample_images(*shape):
     return np.random.RandomState(0).rand(*shape).astype(np.float32)
 
 
-def coordinates(count, shape, height, width, reach=3.0):
-    """Rows and columns in and around an image: between pixels, on pixels, on borders and up to `reach` sides away."""
+def coordinates(count, shape, height, width):
+    """Rows and columns in and around an image: between pixels, on pixels, on borders and up to three sides away."""
     random = np.random.RandomState(1)
     result = []
     for side in (height, width):
-        anywhere = random.uniform(-reach * side, (reach + 1) * side, size=(count, *shape))
+        anywhere = random.uniform(-3 * side, 4 * side, size=(count, *shape))
         choice = random.randint(0, 4, size=anywhere.shape)
         near = random.uniform(-1.5, side + 0.5, size=anywhere.shape)
         border = random.choice([-1, -0.5, 0, side - 1, side - 0.5, side], size=anywhere.shape)
@@ -58,7 +58,7 @@ def test_graph_takes_any_number_of_images(mode):
 
 
 def test_bilinear_rejects_an_unknown_mode():
-    with pytest.raises(ValueError, match="Expected mode in .*mirror.* Received: 'wrap'"):
+    with pytest.raises(ValueError, match="wrap"):
         warps.bilinear(sample_images(1, 2, 2, 1), np.zeros([1, 1, 1]), np.zeros([1, 1, 1]), "wrap")
 
 
