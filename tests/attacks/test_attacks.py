@@ -176,7 +176,7 @@ def test_masked_classes_are_as_if_the_model_did_not_have_them(name, targeted):
 def test_logits_of_half_precision_are_attacked():
     model = Linear(classes=5)
     images, labels = sample_images(model, count=6)
-    attacked = build("pgd", radius=1.0)(lambda x: tf.cast(model(x), tf.float16), images, labels).numpy()
+    attacked = build("plb")(lambda x: tf.cast(model(x), tf.float16), images, labels).numpy()
     assert np.isfinite(attacked).all() and wrong(model, attacked, labels).mean() >= 0.5
 
 

@@ -6,6 +6,7 @@ import scipy.optimize
 import tensorflow as tf
 
 from tests.attacks.oracles import ORDERS, SHAPE, Linear, sample_images, sizes, wrong
+from tf_robust.attacks.criterion import Criterion
 from tf_robust.attacks.fast_adaptive_boundary import FastAdaptiveBoundary, nearest_on_hyperplane
 from tf_robust.attacks.norms import NORMS
 
@@ -79,6 +80,19 @@ def boundary(model, images, labels, i):
     rival = next(j for j in np.argsort(-model(images).numpy()[i]) if j != labels[i])
     slopes = model.weights[:, rival].astype(float) - model.weights[:, labels[i]]
     return slopes, float(model.offset[rival] - model.offset[labels[i]])
+
+
+@pytest.mark.parametrize("norm", ORDERS)
+def test_a_step_from_any_point_equals_the_formula(norm):
+    model = Linear(classes=3)
+    images, labels = sample_images(model, count=6)
+    points = images + 0.02 * np.random.RandomState(0).randn(*images.shape).astype(np.float32)
+    goal = Criterion(tf.constant(labels)).against(model(images), 0)
+    moved = FastAdaptiveBoundary(norm=norm)._move(model, tf.constant(points), tf.constant(images), goal).numpy()
+    for i in range(6):
+        x, x0 = points[i].reshape(-1).astype(float), images[i].reshape(-1).astype(float)
+        expected = moved_by_formula(x, x0, *boundary(model, images, labels, i), norm)
+        np.testing.assert_allclose(moved[i].reshape(-1), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("norm", ORDERS)
