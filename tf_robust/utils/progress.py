@@ -1,17 +1,21 @@
 """Progress of long work: a line that is rewritten on a terminal, few lines or none elsewhere; durations as text.
 
 Lines and notes go through the logger "tf_robust": `logging.getLogger("tf_robust").setLevel("WARNING")` leaves the notes, "ERROR" nothing.
+Importing this module does not import TensorFlow.
 """
+
+from __future__ import annotations
 
 import contextlib
 import logging
 import sys
 import threading
 import time
+import typing
 from collections.abc import Callable, Iterator
-from typing import TextIO
 
-import tensorflow as tf
+if typing.TYPE_CHECKING:
+    import tensorflow as tf
 
 LONG = 20  # seconds of work whose time is estimated
 _logger = logging.getLogger("tf_robust")
@@ -74,7 +78,7 @@ class Progress:
         leave: keep the last line on a terminal.
     """
 
-    def __init__(self, total: int | None, unit: str, stream: TextIO | None = None, leave: bool = True):
+    def __init__(self, total: int | None, unit: str, stream: typing.TextIO | None = None, leave: bool = True):
         self.total, self.unit, self.stream, self.leave = total, unit, stream or sys.stdout, leave
         self.terminal = self.stream.isatty()
         self._done, self._start, self._printed, self._estimate = 0, time.monotonic(), -float("inf"), Estimate(total or 1)
