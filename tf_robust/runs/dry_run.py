@@ -33,8 +33,8 @@ _FEW = 8  # minimum number of images of a step
 _FRAMES = 31  # length of most perturbation sequences
 
 
-def cost_table(runs: Sequence[Run], log: Callable[[str], object] = print_line) -> str:
-    """Returns a table with the cost of runs, all rows with all seeds, on this machine; `log` is called with lines of progress.
+def cost_table(runs: Sequence[Run]) -> str:
+    """Returns a table with the cost of runs, all rows with all seeds, on this machine; prints lines of progress.
 
     Writes no files. Raises ValueError if all rows diverge.
     """
@@ -44,9 +44,9 @@ def cost_table(runs: Sequence[Run], log: Callable[[str], object] = print_line) -
         run.init_path = ""  # does not change the cost
         run.config = dataclasses.replace(run.config, train=dataclasses.replace(run.config.train, init_from_row=""))
         try:
-            estimates.append(estimate(run, log))
+            estimates.append(estimate(run, print_line))
         except loop.TrainingDiverged as error:
-            log(f"  FAILED: {message_of(error)}")
+            print_line(f"  FAILED: {message_of(error)}")
         keras.backend.clear_session()
     if not estimates:
         raise ValueError("Expected a row whose first steps are finite. All rows failed")

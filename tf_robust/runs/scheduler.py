@@ -30,7 +30,6 @@ def run_all(
     folder_of: Callable[[Run], str],
     launcher: Launcher | None = None,
     show: Callable[[list[dict]], object] = lambda evaluations: None,
-    log: Callable[[str], object] = print_line,
 ) -> tuple[list[dict], list[str]]:
     """Completes all runs of one table, as tasks of a launcher or one after the other, and continues after failures.
 
@@ -41,7 +40,7 @@ def run_all(
     if len(runs) > 1 and any(run.config.train.strategy == "multi_worker" for run in runs):
         raise ValueError(f"Expected one run with strategy=multi_worker: one row, and one seed in seeds. Received: {len(runs)} runs")
     check_images_match(runs)
-    tasks = _Tasks(runs, folder_of, log)
+    tasks = _Tasks(runs, folder_of)
     pending = tasks.order()
     if launcher:
         _complete_by(launcher, tasks, pending, show)
@@ -72,8 +71,8 @@ def run_all(
 class _Tasks:
     """The runs of a table and what became of them, by number."""
 
-    def __init__(self, runs, folder_of, log):
-        self.runs, self.folder_of, self.log = runs, folder_of, log
+    def __init__(self, runs, folder_of):
+        self.runs, self.folder_of = runs, folder_of
         several = len({run.row for run in runs}) > 1
         starting = [number for number, run in enumerate(runs) if several and run.config.train.init_from_row]
         self.predecessors = {number: _predecessor(runs[number], runs) for number in starting}
@@ -108,7 +107,7 @@ class _Tasks:
     def announce(self, number):
         run, self._announced = self.runs[number], number
         left = f", {duration(np.mean(self._times) * self._open())} left" if self._times else ""
-        self.log(f"[{number + 1}/{len(self.runs)}] {run.row}, seed {run.seed}: {self.folder_of(run)}{left}")
+        print_line(f"[{number + 1}/{len(self.runs)}] {run.row}, seed {run.seed}: {self.folder_of(run)}{left}")
 
     def _open(self):
         return len(self.runs) - len(self.evaluations.keys() | self.failures.keys())
@@ -125,12 +124,12 @@ class _Tasks:
         self.failures[number] = f"{run.row}, seed {run.seed}, failed: {message}"
         if number != self._announced:
             self.announce(number)
-        self.log(f"  FAILED: {message}")
+        print_line(f"  FAILED: {message}")
 
     def wait(self, number, message):
         if number not in self.waiting:
             self.announce(number)
-            self.log(f"  {message}. {'Skipped for now' if self._open() > 1 else 'Waiting for it; Ctrl-C ends the waiting'}.")
+            print_line(f"  {message}. {'Skipped for now' if self._open() > 1 else 'Waiting for it; Ctrl-C ends the waiting'}.")
         self.waiting.add(number)
 
 
@@ -169,16 +168,16 @@ def _complete_by(launcher, tasks, pending, show):
                 else:
                     tasks.announce(number)
                     tasks.end(number, outcome.evaluation)
-                tasks.log(f"  {len(tasks.evaluations)} of {len(tasks.runs)} complete, {len(handles)} submitted")
+                print_line(f"  {len(tasks.evaluations)} of {len(tasks.runs)} complete, {len(handles)} submitted")
             if handles and time.monotonic() - reported_at > _STATUS_SECONDS:
                 for run in (tasks.runs[number] for number in handles.values()):
                     line = last_line(os.path.join(tasks.folder_of(run), LOG))
-                    tasks.log(f"  {run.row}, seed {run.seed}: {line or 'not begun'}")
+                    print_line(f"  {run.row}, seed {run.seed}: {line or 'not begun'}")
                 if len(tasks.evaluations) > shown:
                     try:
                         show(tasks.complete())
                     except (ValueError, OSError) as error:  # the tasks go on, and the last report shows it again
-                        tasks.log(f"  No report: {message_of(error)}")
+                        print_line(f"  No report: {message_of(error)}")
                 shown, reported_at = len(tasks.evaluations), time.monotonic()
             if pending and not handles:
                 time.sleep(_POLL_SECONDS)
@@ -194,7 +193,7 @@ def _outcome(launcher, handle):
     return outcome
 
 
-def share(launcher: Launcher, function: Callable[[], None], folder: str, log: Callable[[str], object] = print_line) -> None:
+def share(launcher: Launcher, function: Callable[[], None], folder: str) -> None:
     """Calls a function in several tasks, which share its work by locks, and waits until one is done; their output is in `folder`.
 
     Raises ValueError if the number of tasks is unknown, or all failed.
@@ -203,7 +202,7 @@ def share(launcher: Launcher, function: Callable[[], None], folder: str, log: Ca
         raise ValueError("Expected --launcher_options=tasks=N, the number of jobs that share the sets of an evaluation. Received: none")
     logs = [os.path.join(os.path.abspath(folder), f"task_{number}.log") for number in range(launcher.tasks)]
     handles = {launcher.submit(function, path): path for path in logs}
-    log(f"  {len(handles)} tasks, output: {os.path.join(folder, 'task_*.log')}")
+    print_line(f"  {len(handles)} tasks, output: {os.path.join(folder, 'task_*.log')}")
     failures, reported_at = [], time.monotonic()
     try:
         while handles:
@@ -212,10 +211,10 @@ def share(launcher: Launcher, function: Callable[[], None], folder: str, log: Ca
                 if not outcome.failure:
                     return
                 failures.append(f"{outcome.failure} (output: {path})")
-                log(f"  FAILED: {failures[-1]}")
+                print_line(f"  FAILED: {failures[-1]}")
             if time.monotonic() - reported_at > _STATUS_SECONDS:
                 for path in handles.values():
-                    log(f"  {os.path.basename(path)}: {last_line(path) or 'not begun'}")
+                    print_line(f"  {os.path.basename(path)}: {last_line(path) or 'not begun'}")
                 reported_at = time.monotonic()
     finally:
         launcher.cancel([*handles])

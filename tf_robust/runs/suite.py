@@ -89,9 +89,7 @@ def check_images_match(runs: Sequence[Run]) -> None:
                 )
 
 
-def evaluate_models(
-    models: Mapping[str, Callable[[], EvaluatedModel]], workdir: str, log: Callable[[str], object] = print_line
-) -> tuple[list[dict], list[str]]:
+def evaluate_models(models: Mapping[str, Callable[[], EvaluatedModel]], workdir: str) -> tuple[list[dict], list[str]]:
     """Evaluates the models of a suite, {row: function that returns its model}, each in a folder of the workdir; continues after failures.
 
     Returns the evaluations, and messages about the rows that failed; raises RunFailed if all did.
@@ -102,12 +100,12 @@ def evaluate_models(
         folder = os.path.join(workdir, row)
         try:
             model = load()
-            log(f"{row}: {folder}")
+            print_line(f"{row}: {folder}")
             evaluations.append({**model.evaluate(folder).content, "measured_in": folder})
             write_json(os.path.join(folder, "evaluation.json"), evaluations[-1])
         except (ValueError, OSError, tf.errors.OpError) as error:
             failures.append(f"{row} failed: {message_of(error)}")
-            log(f"  FAILED: {message_of(error)}")
+            print_line(f"  FAILED: {message_of(error)}")
     if not evaluations:
         raise RunFailed("\n".join(["All rows failed.", *failures]))
     return evaluations, failures
