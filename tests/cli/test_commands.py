@@ -12,8 +12,7 @@ from tests.command_line import main, options_of
 from tests.conftest import ROOT
 from tests.small_runs import SMALL, eagerly, read, sample_images, trained, without_charts  # noqa: F401
 from tf_robust.cli import build, command_line
-from tf_robust.cli.command_line import COMMANDS, read_command
-from tf_robust.cli.flags import parse
+from tf_robust.cli.command_line import read_command
 from tf_robust.evaluation import scoring
 from tf_robust.runs import workdir
 
@@ -117,11 +116,6 @@ def test_a_missing_package_is_named_with_its_extra(line, module, advice, monkeyp
         read_command(line.split())
 
 
-def test_positional_arguments_are_refused_where_only_flags_are_read():
-    with pytest.raises(ValueError, match="Unrecognized argument 'train'"):
-        parse(COMMANDS["train"].parameters(), ["train"])
-
-
 def test_an_evaluation_of_a_run_goes_on_from_its_records(trained, tmp_path, monkeypatch):  # noqa: F811
     shutil.copytree(trained, tmp_path / "run")
     scored, score_set = [], scoring.score_set
@@ -134,10 +128,10 @@ def test_an_evaluation_of_a_run_goes_on_from_its_records(trained, tmp_path, monk
 
 def test_foreign_models_have_the_names_of_their_files(sample_images, trained, tmp_path, monkeypatch, capsys):  # noqa: F811
     monkeypatch.chdir(tmp_path)
-    for path in ("theirs/a.keras", "theirs/b.keras", "others/a.keras"):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.makedirs("theirs")
+    for path in ("theirs/a.keras", "theirs/b.keras"):
         keras.Sequential([keras.Input((16, 16, 3)), keras.layers.Flatten(), keras.layers.Dense(2)]).save(path)
-        main("evaluate", path, sample_images, "--evaluations=clean", *([f"--workdir={tmp_path}/other"] if "others" in path else []))
+        main("evaluate", path, sample_images, "--evaluations=clean")
     folders = sorted(os.listdir(tmp_path / "runs" / "evaluation"))
     assert [folder.rpartition("-")[2] for folder in folders] == ["a", "b"]
     found = read(tmp_path / "runs" / "evaluation" / folders[0] / "evaluation.json")
@@ -146,18 +140,14 @@ def test_foreign_models_have_the_names_of_their_files(sample_images, trained, tm
     main("evaluate", "copy", sample_images, "--image_size=16", "--evaluations=clean", f"--workdir={tmp_path}/copied")
     found = read(tmp_path / "copied" / "evaluation.json")
     assert (found["row"], found["method"], found["model"]) == ("copy", "cross_entropy", "lenet")  # as its card says
-    main("report", "runs/evaluation/*", f"{tmp_path}/other", f"--workdir={tmp_path}/compared")
-    rows = [row["row"] for row in read(tmp_path / "compared" / "results.json")["rows"]]
-    assert sorted(rows) == ["b", "others/a.keras", "theirs/a.keras"]
-    main("report", "runs/evaluation/*", "--baseline=b", f"--workdir={tmp_path}/compared")
-    compared = read(tmp_path / "compared" / "results.json")["rows"]
-    assert {row["row"]: row["difference"]["baseline"] for row in compared if row["difference"]} == {"a": "b"}
-    with pytest.raises(ValueError, match="Unknown --baseline: 'c'. Known: a, b"):
+    with pytest.raises(ValueError, match="'c'. Known: a, b"):
         main("report", "runs/evaluation/*", "--baseline=c")
-    capsys.readouterr()
     shutil.copytree("runs/evaluation", "records")
     os.rename("theirs/a.keras", "theirs/removed.keras")
-    main("report", "records/*", "--baseline=b", f"--workdir={tmp_path}/of_copies")
+    capsys.readouterr()
+    main("report", "records/*", "--baseline=b", f"--workdir={tmp_path}/compared")
+    compared = read(tmp_path / "compared" / "results.json")["rows"]
+    assert {row["row"]: row["difference"]["baseline"] for row in compared if row["difference"]} == {"a": "b"}
     said = capsys.readouterr().out
     assert "theirs/b.keras  (b, seed" in said and "theirs/a.keras  (" not in said  # names the models that exist
     held_out = ("--evaluation_split=validation", "--validation_fraction=0.3")

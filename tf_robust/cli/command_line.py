@@ -354,7 +354,7 @@ def read_command(argv: Sequence[str]) -> tuple[Command, Options]:
         recorded = _lines_of([os.path.join(run, "flags.txt")])
         lines = [*(line for line in recorded if not (replaced and line.startswith("--evaluations="))), *lines]
     found = _suite_parameters(folder, argv) if chosen.name == "suite" else chosen.parameters(lines, _lines_of(flagfiles_of(argv)))
-    options, words = parse(found, argv, positional=True, owner_of=lambda flag: _owner_of(flag, chosen, lines))
+    options, words = parse(found, argv, owner_of=lambda flag: _owner_of(flag, chosen, lines))
     if not words and options.given.keys() <= _QUICK_START_FLAGS:
         return COMMANDS["suite"], parse(COMMANDS["suite"].parameters(), [*argv, f"--suite={QUICK_START}"])[0]
     options = _with_arguments(options, chosen, words[1:])

@@ -33,7 +33,6 @@ class Options(dict[str, typing.Any]):
 def parse(
     parameters: Mapping[str, Parameter],
     arguments: Sequence[str],
-    positional: bool = False,
     owner_of: Callable[[str], str] = lambda flag: "",
 ) -> tuple[Options, list[str]]:
     """Returns the values of flags, and the positional arguments, which stand before or after them; raises ValueError for invalid ones.
@@ -55,7 +54,7 @@ def parse(
     for word in words:
         if word.startswith("-"):
             raise ValueError(f"Expected flags before --. Received: {word} after it{'' if '--' in arguments else _place('', arguments)}")
-        if not positional or word not in located:  # a line of a flagfile
+        if word not in located:  # a line of a flagfile
             raise ValueError(f"Unrecognized argument {word!r}. Expected --flag=value{_place(word, located)}")
     found = {name: values[name].value for name in parameters}
     found |= {name: os.path.expanduser(found[name]) for name in _PATHS if name in found}
