@@ -29,18 +29,12 @@ def points_of(seed, count=4):
 
 def pairs(points, vicinity):
     """Every mixed and noised point and its chance, straight from eq. 5 and 6: (share, i, j, factor, added, chance)."""
+    level, added_level = vicinity.multiplicative_level, vicinity.additive_level
     for share, weight in zip(*exact.beta_nodes(vicinity.alpha, vicinity.beta)):
         for i, j in np.ndindex(len(points), len(points)):
             for factor, chance in zip(vicinity.multiplicative.values, vicinity.multiplicative.chances):
                 for added, other in zip(vicinity.additive.values, vicinity.additive.chances):
-                    yield (
-                        share,
-                        i,
-                        j,
-                        1.0 + vicinity.multiplicative_level * factor,
-                        vicinity.additive_level * added,
-                        weight * chance * other / len(points) ** 2,
-                    )
+                    yield share, i, j, 1.0 + level * factor, added_level * added, weight * chance * other / len(points) ** 2
 
 
 @pytest.mark.parametrize("model", [noisymix_theory.Network, noisymix_theory.Softmax])

@@ -69,9 +69,8 @@ def test_the_outline_is_a_closed_nonconvex_star():
     assert radii.max() == pytest.approx(toy.TIP_RADIUS) and radii.min() == pytest.approx(toy.NOTCH_RADIUS)
     steps = np.linalg.norm(np.diff(points, axis=0), axis=1)
     np.testing.assert_allclose(steps, steps[0], rtol=1e-9)  # evenly spread
-    turn = np.cross(*[np.append(np.diff(toy.star(np.arange(12) / 10), axis=0)[i : i + 10], np.zeros((10, 1)), axis=1) for i in (0, 1)])[
-        :, 2
-    ]
+    sides = np.diff(toy.star(np.arange(12) / 10), axis=0)
+    turn = sides[:-1, 0] * sides[1:, 1] - sides[:-1, 1] * sides[1:, 0]
     assert turn.min() < 0 < turn.max()
 
 

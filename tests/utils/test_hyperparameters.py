@@ -92,10 +92,3 @@ def test_parameters_of_a_function():
         "alpha": "of the Beta distribution.",
         "undocumented": "",
     }
-
-
-def test_parameters_of_a_method():
-    parameters = hyperparameters.parameters(methods.METHODS["fcl"])
-    assert {"k", "form", "weight", "start_epoch", "weight_decay"} <= set(parameters)
-    assert parameters["form"].choices == ("softmax", "margin") and parameters["k"].kind is int and parameters["k"].default == 0
-    assert parameters["weight"].help.startswith("lambda")
