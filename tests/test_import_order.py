@@ -2,6 +2,7 @@
 
 import ast
 import configparser
+import functools
 import pathlib
 
 import pytest
@@ -44,14 +45,15 @@ def package_of(path):
     return path.relative_to(ROOT / "tf_robust").parts[0].removesuffix(".py")
 
 
+@functools.cache
 def imports_of(path, functions=True):
     """(line, dotted name) of every import, also those inside functions."""
-    tree = ast.parse(path.read_text("utf-8"))
+    tree, found = ast.parse(path.read_text("utf-8")), []
     for node in ast.walk(tree) if functions else tree.body:
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            found += [(node.lineno, f"{module}{alias.name}") for alias in node.names]
+    return found
 
 
 def violations(path):

@@ -19,13 +19,15 @@ print(time.perf_counter() - began, sorted({"tensorflow", "numpy", "keras", "absl
 """
 
 
+def printed(script):
+    environment = {**os.environ, "PYTHONPATH": ROOT}
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True).stdout
+
+
 def test_the_import_is_quick_and_imports_neither_tensorflow_nor_numpy():
     times = []
     for _ in range(3):
-        done = subprocess.run(
-            [sys.executable, "-c", SCRIPT], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ROOT}, check=True
-        )
-        seconds, _, rest = done.stdout.partition(" ")
+        seconds, _, rest = printed(SCRIPT).partition(" ")
         times.append(float(seconds))
         assert rest.startswith("[] ") and set(tf_robust.__all__) <= set(ast.literal_eval(rest[3:]))
     assert min(times) < 0.2
@@ -34,10 +36,7 @@ def test_the_import_is_quick_and_imports_neither_tensorflow_nor_numpy():
 @pytest.mark.slow  # imports TensorFlow in a process of its own
 def test_functions_do_not_import_what_only_charts_need():
     script = "import sys, tf_robust as tfr; tfr.evaluate, tfr.harden, tfr.report; print({'altair', 'jsonschema'} & {*sys.modules})"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ROOT}, check=True
-    )
-    assert done.stdout == "set()\n"
+    assert printed(script) == "set()\n"
 
 
 @pytest.mark.parametrize("name", tf_robust.__all__)
