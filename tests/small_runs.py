@@ -16,15 +16,8 @@ from tf_robust.report import comparison, images
 from tf_robust.runs.config import RunConfig
 from tf_robust.runs.run import Run
 
-COMMON = [
-    "--data=digits",
-    "--train_examples=40",
-    "--model=mlp",
-    "--batch_size=20",
-    "--epochs=1",
-    "--evaluations=clean,noise",
-    "--subset=40",
-]
+COMMON = "--data=digits --train_examples=40 --model=mlp --batch_size=20 --epochs=1 --evaluations=clean,noise --subset=40".split()
+CLEAN = [*COMMON, "--evaluations=clean"]
 
 
 @pytest.fixture(scope="module")
@@ -35,17 +28,37 @@ def eagerly():
     tf.config.run_functions_eagerly(False)
 
 
+def write_rows(folder, rows, /, **table):
+    """Writes a flagfile for each row, {row: flags}, and the fields of suite.json into a folder. Returns its path."""
+    folder.mkdir(exist_ok=True)
+    for row, flags in rows.items():
+        (folder / f"{row}.flags").write_text("\n".join(flags))
+    if table:
+        (folder / "suite.json").write_text(json.dumps(table))
+    return str(folder)
+
+
 def write_table(folder):
     """Writes the flagfiles of two rows into a new folder `table`. Returns its path."""
-    (folder / "table").mkdir()
-    for row, rate in (("low", 0.01), ("high", 0.1)):
-        (folder / "table" / f"{row}.flags").write_text("\n".join([*COMMON, f"--learning_rate={rate}"]) + "\n")
-    return str(folder / "table")
+    return write_rows(folder / "table", {row: [*COMMON, f"--learning_rate={rate}"] for row, rate in (("low", 0.01), ("high", 0.1))})
 
 
 @pytest.fixture
 def table(tmp_path):
     return write_table(tmp_path)
+
+
+def write_images(folder, images):
+    """Writes images, {name of a class: uint8 images [H, W, C]}, as PNG files, in one subfolder for each class."""
+    for name, members in images.items():
+        os.makedirs(os.path.join(folder, name))
+        for number, image in enumerate(members):
+            Image.fromarray(image).save(os.path.join(folder, name, f"{number}.png"))
+
+
+def gray_images(count, **levels):
+    """Returns images 20x18 of {name of a class: its first gray level}, each a level brighter than the one before."""
+    return {name: [np.full((20, 18, 3), level + number, np.uint8) for number in range(count)] for name, level in levels.items()}
 
 
 SMALL = ["--model=lenet", "--image_size=16", "--epochs=1", "--batch_size=8", "--evaluations=clean"]
@@ -55,10 +68,7 @@ SMALL = ["--model=lenet", "--image_size=16", "--epochs=1", "--batch_size=8", "--
 def sample_images(tmp_path_factory):
     root = tmp_path_factory.mktemp("images")
     for split in ("train", "test"):
-        for label, gray in (("dark", 40), ("light", 200)):
-            os.makedirs(root / split / label)
-            for i in range(12):
-                Image.fromarray(np.full((20, 18, 3), gray + i, np.uint8)).save(root / split / label / f"{i}.png")
+        write_images(root / split, gray_images(12, dark=40, light=200))
     return f"--data=folder:{root}"
 
 
@@ -66,7 +76,15 @@ def sample_images(tmp_path_factory):
 def trained(sample_images, tmp_path_factory):
     """The workdir of a finished run, for tests that only read it."""
     folder = str(tmp_path_factory.mktemp("trained") / "run")
-    main(sample_images, *SMALL, f"--workdir={folder}")
+    main_without_charts(sample_images, *SMALL, f"--workdir={folder}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+    """The workdir of a finished run of `CLEAN`, for tests that damage copies of it."""
+    folder = tmp_path_factory.mktemp("evaluated") / "run"
+    main_without_charts(*CLEAN, f"--workdir={folder}")
     return folder
 
 
@@ -78,6 +96,13 @@ def omit_charts(monkeypatch):
     monkeypatch.setattr(images, "draw_maps", lambda *_: None)
 
 
+def main_without_charts(*arguments):
+    """Runs a command, for fixtures of a module, which begin before `without_charts`."""
+    with pytest.MonkeyPatch.context() as patched:
+        omit_charts(patched)
+        main(*arguments)
+
+
 @pytest.fixture(autouse=True)
 def without_charts(request, monkeypatch):
     """Charts and maps take most of so small a run's time: they are drawn for the two tests that look for them."""
@@ -85,8 +110,8 @@ def without_charts(request, monkeypatch):
         omit_charts(monkeypatch)
 
 
-def read(path):
-    with open(path) as file:
+def read(*parts):
+    with open(os.path.join(*parts), encoding="utf-8") as file:
         return json.load(file)
 
 

@@ -4,13 +4,13 @@ import errno
 import os
 import shutil
 import sys
+from unittest import mock
 
 import pytest
 import tensorflow as tf
 
 from tests.command_line import main
-from tests.evaluated_run import SMALL, evaluated  # noqa: F401
-from tests.small_runs import eagerly  # noqa: F401
+from tests.small_runs import CLEAN, eagerly, evaluated, without_charts  # noqa: F401
 from tf_robust.cli import commands
 from tf_robust.evaluation import recording
 from tf_robust.runs.run import Run
@@ -52,8 +52,8 @@ def test_exit_codes(error, code, capsys):
     "line, message",
     [
         ("--epoks=3", "Unknown flag --epoks"),
-        ("--epochs=x", "Expected epochs as an integer below 2^31 = 2147483648. Received: 'x' (in "),
-        ("--schedule=x", "Unknown value of schedule: 'x'. Known: constant, cosine, exponential, steps (in "),
+        ("--epochs=x", "Received: 'x' (in "),
+        ("--schedule=x", "schedule: 'x'. Known: constant, cosine, exponential, steps (in "),
         ("--dataset_format=x", "Unknown flag --dataset_format (in "),
         ("--flagfile=nowhere", "Unable to open flagfile"),
         ("--flagfile=a\0", "null byte"),
@@ -70,35 +70,34 @@ def test_invalid_flagfiles_are_named(line, message, tmp_path):
 def test_flags_after_two_dashes_are_refused(tmp_path):
     (tmp_path / "row.flags").write_text("--data=digits\n--")
     found = said(f"--flagfile={tmp_path}/row.flags", "--workdir=w")
-    assert f"Expected flags before --. Received: --workdir=w after it (in {tmp_path}/row.flags)" in found
+    assert f"--workdir=w after it (in {tmp_path}/row.flags)" in found
 
 
 @pytest.mark.parametrize(
     "line, message",
     [
         ("--epoks=3", "Unknown flag --epoks (in "),
-        ("--epochs=x", "Expected epochs as an integer below 2^31 = 2147483648. Received: 'x' (in "),
-        ("--nonsense", "Expected lines --NAME=VALUE in {}/flags.txt. Received: a damaged file"),
+        ("--epochs=x", "Received: 'x' (in "),
+        ("--nonsense", "Expected lines --NAME=VALUE in "),
     ],
 )
 def test_invalid_recorded_flags_are_named(line, message, tmp_path):
     (tmp_path / "flags.txt").write_text(line)
-    found = said("evaluate", f"{tmp_path}")
-    assert message.format(tmp_path) in found and f"{tmp_path}/flags.txt" in found
+    assert f"{message}{tmp_path}/flags.txt" in said("evaluate", f"{tmp_path}")
 
 
 def test_evaluating_another_model_does_not_overwrite_a_run(tmp_path):
     (tmp_path / "flags.txt").write_text("--data=digits\n")
     (tmp_path / "model").mkdir()
     found = said("evaluate", "--data=digits", f"{tmp_path}/model", f"--workdir={tmp_path}")
-    assert "--workdir already holds a run; evaluating into it would overwrite" in found and f"Received: {tmp_path}. Try:" in found
+    assert "--workdir already holds a run; evaluating into it would overwrite" in found and f"Received: {tmp_path}" in found
 
 
 def test_the_evaluation_of_another_model_does_not_complete_a_run(evaluated, tmp_path, monkeypatch):
     found = files.read_json(f"{evaluated}/evaluation.json")
     files.write_json(f"{tmp_path}/evaluation.json", {name: found[name] for name in found if name != "training"})
     monkeypatch.setattr(Run, "train", lambda *_: sys.exit("training began"))
-    assert said(*SMALL, f"--workdir={tmp_path}") == "training began"
+    assert said(*CLEAN, f"--workdir={tmp_path}") == "training began"
 
 
 @pytest.mark.parametrize("arguments", [["corrupt"], ["report", "{run}"], ["evaluate", "{run}/saved_model"]])
@@ -107,33 +106,25 @@ def test_an_unwritable_workdir_gives_advice(arguments, evaluated, tmp_path):
     arguments = [argument.format(run=evaluated) for argument in arguments]
     data = [] if "report" in arguments else ["--data=digits"]
     found = said(*arguments, *data, f"--workdir={tmp_path}/file/inner")
-    assert f"Error: Not a directory: {tmp_path}/file" in found
-    assert "Try: change that, or use another path (--workdir for output)" in found
-    assert os.listdir(tmp_path) == ["file"]
+    assert f"Error: Not a directory: {tmp_path}/file" in found and os.listdir(tmp_path) == ["file"]
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENAMETOOLONG, errno.ENOENT])
 def test_system_errors_give_advice(number):
-    assert (
-        errors.message_of(OSError(number, os.strerror(number), "a/b"))
-        == f"{os.strerror(number)}: a/b. Try: change that, or use another path (--workdir for output)"
-    )
+    assert errors.message_of(OSError(number, os.strerror(number), "a/b")).startswith(f"{os.strerror(number)}: a/b. Try: ")
     assert errors.message_of(FileNotFoundError("Expected x. Received y")) == "Expected x. Received y"
     assert errors.message_of(ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")) == "Connection refused"
 
 
 def test_a_full_disk_while_a_record_is_written_gives_advice(evaluated, tmp_path, monkeypatch):
-    def fsync(_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(recording.os, "fsync", fsync)
+    monkeypatch.setattr(recording.os, "fsync", mock.Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
     found = said("evaluate", f"{evaluated}/saved_model", "--data=digits", "--evaluations=clean", "--subset=60", f"--workdir={tmp_path}")
-    assert found.startswith("Error: No space left on device. The disk is full. Files written before are complete. Try: free disk space")
+    assert found.startswith("Error: No space left on device. The disk is full.")
 
 
 def test_training_without_checkpoints_reports_a_restart(evaluated, tmp_path, capsys):
     run = shutil.copytree(evaluated, tmp_path / "run")
-    command = ["train", *SMALL, "--evaluations=none", f"--workdir={run}"]
+    command = ["train", *CLEAN, "--evaluations=none", f"--workdir={run}"]
     main(*command)
     assert "restarts" not in capsys.readouterr().out
     shutil.rmtree(run / "checkpoints")
@@ -142,5 +133,5 @@ def test_training_without_checkpoints_reports_a_restart(evaluated, tmp_path, cap
     shutil.rmtree(run / "saved_model")
     main(*command)
     assert f"No checkpoint in {run}/checkpoints: training restarts." in capsys.readouterr().out
-    main("train", *SMALL, "--evaluations=none", f"--workdir={tmp_path}/other")
+    main("train", *CLEAN, "--evaluations=none", f"--workdir={tmp_path}/other")
     assert "restarts" not in capsys.readouterr().out

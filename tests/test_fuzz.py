@@ -10,13 +10,12 @@ import pytest
 
 from tests.command_line import main
 from tests.corrupted_datasets import corrupted_images as corrupted_images
-from tests.evaluated_run import SMALL, evaluated  # noqa: F401
-from tf_robust import methods, report
+from tests.small_runs import CLEAN, evaluated, omit_charts  # noqa: F401
+from tf_robust import methods
 from tf_robust.cli import commands
 from tf_robust.cli.command_line import COMMANDS
 from tf_robust.corrupted_datasets import reader
 from tf_robust.data.augment import VIEWS
-from tf_robust.report import comparison, images
 from tf_robust.training import loop
 
 VALUES = (
@@ -104,9 +103,7 @@ def spoiled(content, draw):
 def quick(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(loop, "fit", began)  # after the first batch
-    monkeypatch.setattr(report.charts, "of_table", lambda *_: [])
-    for module, name in ((comparison, "training_charts"), (comparison, "data_figures"), (images, "draw_maps")):
-        monkeypatch.setattr(module, name, lambda *_: [])
+    omit_charts(monkeypatch)
 
 
 def drawn_flag(draw):
@@ -148,7 +145,7 @@ def test_no_damaged_file_of_a_run_gives_a_traceback(number, evaluated, tmp_path)
         name = draw.choice(FILES)
         (run / name).write_bytes(spoiled((evaluated / name).read_bytes(), draw))
         before = beside(run)
-        how = draw.choice([SMALL, ["evaluate"], ["report", "run"], ["train", *SMALL]])
+        how = draw.choice([CLEAN, ["evaluate"], ["report", "run"], ["train", *CLEAN]])
         friendly_errors(main, *how, "--workdir=run")
         assert beside(run) == before
         (run / name).write_bytes((evaluated / name).read_bytes())

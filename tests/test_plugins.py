@@ -1,12 +1,11 @@
 """`--plugin=MODULE`: a user's own method and corruption from the command line."""
 
-import json
 import sys
 
 import pytest
 
 from tests.command_line import main
-from tests.small_runs import eagerly  # noqa: F401
+from tests.small_runs import CLEAN, eagerly, read, without_charts  # noqa: F401
 from tf_robust import corruptions, methods
 from tf_robust.utils import plugins
 
@@ -54,16 +53,15 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_a_run_remembers_its_plugin_and_its_code(folder):
-    small = ["--data=digits", "--model=mlp", "--train_examples=40", "--batch_size=20", "--epochs=1", "--subset=40", "--evaluations=clean"]
-    train = ["train", "--method=half_cross_entropy", "--half_cross_entropy_factor=0.25", *small, "--workdir=run"]
+    train = ["train", *CLEAN, "--method=half_cross_entropy", "--half_cross_entropy_factor=0.25", "--workdir=run"]
     main("--plugin=my_methods", *train)
     assert {"--half_cross_entropy_factor=0.25", "--plugin=my_methods"} < {*(folder / "run/flags.txt").read_text().splitlines()}
-    assert json.loads((folder / "run/evaluation.json").read_text())["method"] == "half_cross_entropy"
+    assert read("run/evaluation.json")["method"] == "half_cross_entropy"
     assert "--plugin=my_methods" in (folder / "run/report.md").read_text()
     plugins.named.clear()
     del corruptions.CORRUPTIONS["dimmed"], methods.METHODS["half_cross_entropy"], sys.modules["my_methods"]
     main("evaluate", "run", "--evaluations=clean,corruptions", "--corruptions=dimmed", "--severities=5", "--workdir=dim")
-    values = {row["metric"]: row["value"] for row in json.loads((folder / "dim/evaluation.json").read_text())["rows"]}
+    values = {row["metric"]: row["value"] for row in read("dim/evaluation.json")["rows"]}
     assert values["corruptions/dimmed/5"] < 0.3  # black images
     (folder / "my_methods.py").write_text(MODULE.replace("self.factor * term", "2 * self.factor * term"))
     with pytest.raises(ValueError, match="Expected the code and the weights with which run was trained"):
