@@ -1,6 +1,5 @@
 import types
 
-import numpy as np
 import pytest
 
 from tests.command_line import main, runs_of
@@ -93,25 +92,14 @@ def test_validation_images_and_those_of_other_classes_are_counted():
     assert frames() == (test, 0)
     assert frames("--conformal=0.9") == frames("--calibrate=vector", "--abstain_accuracy=0.8") == (test + validation, validation)
     assert frames("--ood=synthetic_digits") == (test + train + test + others, train + test + others)
-    assert frames("--ood=synthetic_digits", "--conformal=0.9", "--subset=50") == (
-        50 + validation + train + 50 + 50,
-        validation + train + 100,
-    )
+    confidences = validation + train + 50 + 50
+    assert frames("--ood=synthetic_digits", "--conformal=0.9", "--subset=50") == (50 + confidences, confidences)
 
 
 def test_the_table_has_the_total():
-    one = {
-        "row": "a",
-        "parameters": 1000,
-        "images": 50.0,
-        "timed": 20,
-        "batch_size": 20,
-        "memory": 2**30,
-        "training": 3600.0,
-        "evaluation": 60.0,
-        "disk": 2**30,
-    }
+    one = {"row": "a", "parameters": 1000, "images": 50.0, "timed": 20, "batch_size": 20}
+    one |= {"memory": 2**30, "training": 3600.0, "evaluation": 60.0, "disk": 2**30}
     text = dry_run.to_text([one, {**one, "row": "b", "images": None, "timed": None, "training": None}], 2)
     assert "Total of 4 runs: 2.1 h, 4.00 GiB" in text
     assert text.splitlines()[1].split() == ["a", "1,000", "50", "1024", "MiB", "60", "min", "60", "s", "1024", "MiB"]
-    assert np.all([word in text.splitlines()[2] for word in ("b", "–", "60 s")])
+    assert all(word in text.splitlines()[2] for word in ("b", "–", "60 s"))

@@ -16,6 +16,8 @@ from tf_robust.runs import suite
 from tf_robust.utils import files
 
 FOLDER = "flags/urrl/table2"
+RADII = {"a": "l2_0.5", "b": "l2_0.0625"}  # of two suites
+MEASURED = {"method": "m", "model": "m", "split": "test", "commit": "c", "model_digest": "m", "interface": {}}
 
 
 def means_of(folder=FOLDER, home=ROOT):
@@ -35,8 +37,7 @@ def test_the_printed_average_is_the_mean_over_twelve_suites():
             )
     odd = {key for key, value in twelve.items() if abs(value - printed[key[0]][key[1]][0]) > 0.00006}
     assert odd == {("moco_v2_sr", "clean")} and twelve["moco_v2_sr", "clean"] == pytest.approx(0.7790, abs=1e-4)  # as the notes say
-    two = {"table2_cars": [], "table2_cifar10": []}
-    assert means.paper(two)["urrl"] == {
+    assert means.paper({"table2_cars": [], "table2_cifar10": []})["urrl"] == {
         "clean": [pytest.approx((0.8991 + 0.9734) / 2), None],
         "robust/pgd": [pytest.approx((0.2283 + 0.3985) / 2), None],
     }
@@ -68,56 +69,23 @@ def runs(tmp_path):
                     "data": {"name": dataset, "split": "test", "num_images": count, "fingerprint": group, "image_shape": [8, 8, 1]},
                     "robust_pgd": {"seed": 15},
                 }
-                sets = dict(zip(("clean", f"robust/pgd/l2_{number_of(group)}"), right))
-                records = [
-                    {
-                        "set": name,
-                        "kind": "accuracy",
-                        "depends": evaluation.record_key(evaluation.dependencies("m", {}, card, name)),
-                        "count": count,
-                        "which": files.encoded(np.packbits(bits)),
-                    }
-                    for name, bits in sets.items()
-                ]
-                (folder / "measured.jsonl").write_text("".join(json.dumps({**r, "crc32": recording._crc32(r)}) + "\n" for r in records))
+                sets = dict(zip(("clean", f"robust/pgd/{RADII[group]}"), right))
+                with open(folder / "measured.jsonl", "w") as file:
+                    for name, bits in sets.items():
+                        depends = evaluation.record_key(evaluation.dependencies("m", {}, card, name))
+                        record = {"set": name, "kind": "accuracy", "depends": depends, "count": count}
+                        record["which"] = files.encoded(np.packbits(bits))
+                        file.write(json.dumps({**record, "crc32": recording._crc32(record)}) + "\n")
                 rows = [evaluation.parse_metric(name).with_accuracy(int(bits.sum()), count).to_json() for name, bits in sets.items()]
-                (folder / "evaluation.json").write_text(
-                    json.dumps(
-                        {
-                            "row": row,
-                            "seed": seed,
-                            "method": "m",
-                            "data": dataset.replace("folder:", "folder:/somewhere/"),
-                            "model": "m",
-                            "split": "test",
-                            "card": card,
-                            "rows": rows,
-                            "commit": "c",
-                            "model_digest": "m",
-                            "interface": {},
-                            "saved_model": str(folder / "saved_model"),
-                        }
-                    )
-                )
+                of_run = {"row": row, "seed": seed, "data": dataset.replace("folder:", "folder:/somewhere/"), "card": card, "rows": rows}
+                files.write_json(folder / "evaluation.json", {**MEASURED, **of_run, "saved_model": str(folder / "saved_model")})
         paper = {"plain": {"clean": [0.8, None]}, "better": {"clean": [0.9 if group == "a" else 0.7, None]}}
-        (home / group / "suite.json").write_text(json.dumps({"paper": paper}))
+        files.write_json(home / group / "suite.json", {"paper": paper})
     os.makedirs(home / "mean")
-    (home / "mean" / "suite.json").write_text(
-        json.dumps(
-            {
-                "title": "Mean of two",
-                "baseline": "plain",
-                "rows": ["plain", "better", "half"],
-                "paper": {"better": {"clean": [0.81, None]}},
-                "suites": {group: {"clean": "clean/per_class", "robust/pgd": f"robust/pgd/l2_{number_of(group)}"} for group in ("a", "b")},
-            }
-        )
-    )
+    table = {"title": "Mean of two", "baseline": "plain", "rows": ["plain", "better", "half"], "paper": {"better": {"clean": [0.81, None]}}}
+    suites = {group: {"clean": "clean/per_class", "robust/pgd": f"robust/pgd/{radius}"} for group, radius in RADII.items()}
+    files.write_json(home / "mean" / "suite.json", {**table, "suites": suites})
     return home / "mean", values
-
-
-def number_of(suite):
-    return {"a": "0.5", "b": "0.0625"}[suite]
 
 
 def test_a_report_over_suites_has_their_means_and_those_of_the_paper(runs, tmp_path, capsys):
@@ -147,11 +115,11 @@ def test_with_fewer_suites_the_mean_of_the_paper_is_over_these(runs, tmp_path, c
     entries = {(e["row"], e["metric"]): e for e in read(tmp_path / "out" / "results.json")["rows"]}
     assert entries["better", "clean"]["paper"] is None  # the suite prints `clean`, the mean takes `clean/per_class`
     assert "The mean is over 1 of 2 data sets" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="averages over a, b. Try: tf-robust suite"):
+    with pytest.raises(ValueError, match="averages over a, b"):
         main("suite", f"{folder}", f"--workdir={tmp_path}/out")
     for path in (tmp_path / "runs" / "a").rglob("evaluation.json"):
         path.write_text(path.read_text().replace('"digits"', '"letters"'))
-    with pytest.raises(ValueError, match="Expected runs on the data of these suites: digits, folder:birds. Received: letters"):
+    with pytest.raises(ValueError, match="digits, folder:birds. Received: letters"):
         main("report", f"--suite={folder}", f"{tmp_path}/runs/a/*/*", f"--workdir={tmp_path}/out")
 
 
@@ -159,7 +127,7 @@ def test_the_mean_is_over_one_split(runs, tmp_path):
     folder, _ = runs
     for path in (tmp_path / "runs" / "a").rglob("evaluation.json"):
         path.write_text(path.read_text().replace('"split": "test"', '"split": "validation"'))
-    with pytest.raises(ValueError, match="Expected evaluations on one split of all data sets. Received: test and validation"):
+    with pytest.raises(ValueError, match="one split .* Received: test and validation"):
         main("report", f"--suite={folder}", f"{tmp_path}/runs/*/*/*", f"--workdir={tmp_path}/out")
 
 

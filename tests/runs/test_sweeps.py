@@ -21,12 +21,7 @@ DEFAULTS = {"fcl_k": 8, "fcl_sigma": 0.1, "views": ("clean",), "method": "fcl", 
 
 def test_a_grid_is_the_product_of_its_axes():
     points = grid(axes_of("fcl_k=1,2; fcl_sigma=0.1,0.5", DEFAULTS))
-    assert [name_of(point) for point in points] == [
-        "fcl_k=1,fcl_sigma=0.1",
-        "fcl_k=1,fcl_sigma=0.5",
-        "fcl_k=2,fcl_sigma=0.1",
-        "fcl_k=2,fcl_sigma=0.5",
-    ]
+    assert [name_of(point) for point in points] == [f"fcl_k={k},fcl_sigma={sigma}" for k in (1, 2) for sigma in (0.1, 0.5)]
     assert name_of({"radius": "1/255"}) == "radius=1_255"
 
 
@@ -38,27 +33,23 @@ def test_ranges_are_of_integers_or_numbers():
         "method": ("fcl", "moco"),
     }
     assert middle(axes) == {"fcl_k": "5", "fcl_sigma": "0.1", "method": "fcl"}
-    with pytest.raises(ValueError, match="ranges of fcl_k, fcl_sigma. Try: --sweep_engine=optuna"):
+    with pytest.raises(ValueError, match="ranges of fcl_k, fcl_sigma"):
         grid(axes)
 
 
 @pytest.mark.parametrize(
     "text, said",
     [
-        ("fcl_q=1", "Unknown flag to sweep: 'fcl_q'. Did you mean"),
+        ("fcl_q=1", "'fcl_q'. Did you mean"),
         ("views=clean,augmix", "one value"),
-        ("fcl_k=1,1", "once"),
-        ("fcl_k=1;fcl_k=2", "once"),
-        ("fcl_k", "NAME=VALUE"),
-        ("fcl_k=", "NAME=VALUE"),
+        *[(text, "once") for text in ("fcl_k=1,1", "fcl_k=1;fcl_k=2")],
+        *[(text, "NAME=VALUE") for text in ("fcl_k", "fcl_k=")],
         (";", "Received: ';'"),
-        ("fcl_k=1.5..2", "whose ends are no integers"),
-        ("fcl_sigma=a..2", "whose ends are no numbers"),
-        ("fcl_sigma=2..1", "Expected LOW < HIGH in"),
-        ("fcl_sigma=log:0..1", "both above 0 with log"),
-        ("fcl_sigma=0..inf", "Expected LOW < HIGH in"),
-        ("method=a..b", "Expected numbers with a range"),
-        ("ema=0..1", "Expected numbers with a range"),
+        ("fcl_k=1.5..2", "no integers"),
+        ("fcl_sigma=a..2", "no numbers"),
+        *[(text, "LOW < HIGH in") for text in ("fcl_sigma=2..1", "fcl_sigma=0..inf")],
+        ("fcl_sigma=log:0..1", "above 0 with log"),
+        *[(text, "numbers with a range") for text in ("method=a..b", "ema=0..1")],
     ],
 )
 def test_invalid_sweeps_raise(text, said):
@@ -73,31 +64,24 @@ def found(row, seed, clean, flips):
 def test_the_best_row_has_the_best_mean_over_seeds():
     evaluations = [found("a", 0, 0.9, 0.2), found("a", 1, 0.1, 0.2), found("b", 0, 0.6, 0.3), found("b", 1, 0.6, 0.3)]
     assert best(evaluations)[0] == ["b"] and best(evaluations, ["flips/mean"])[0] == ["a"]
-    assert "Chosen of 2 by clean on validation images, means over 2 seeds: b (0.6000). Its" in best(evaluations)[1]
+    assert "Chosen of 2 by clean on validation images, means over 2 seeds: b (0.6000)" in best(evaluations)[1]
     with pytest.raises(ValueError, match="metric to choose by"):
         best(evaluations, ["un"])
-    level = best([*evaluations, found("c", 0, 0.6, 0.2), found("c", 1, 0.6, 0.2)])[1]
-    assert "on validation images, means over 2 seeds: b (0.6000). Level with it: c; the first is chosen. Its" in level
+    assert "Level with it: c;" in best([*evaluations, found("c", 0, 0.6, 0.2), found("c", 1, 0.6, 0.2)])[1]
     chosen, message = best([*evaluations, found("c", 1, 0.99, 0.0)])  # its seed 0 failed
     assert chosen == ["b"] and message.endswith("Not considered, as runs failed: c.")
 
 
 def test_several_measures_choose_all_rows_that_no_other_surpasses():
-    evaluations = [
-        found("a", 0, 0.9, 0.5),
-        found("b", 0, 0.8, 0.1),
-        found("c", 0, 0.8, 0.2),
-        found("d", 0, 0.7, 0.1),
-        found("e", 0, 0.9, 0.5),
-    ]
+    values = {"a": (0.9, 0.5), "b": (0.8, 0.1), "c": (0.8, 0.2), "d": (0.7, 0.1), "e": (0.9, 0.5)}
+    evaluations = [found(row, 0, *measured) for row, measured in values.items()]
     assert best(evaluations, ["clean", "flips/mean"])[0] == ["a", "b", "e"]
 
 
 def sweep(workdir, *arguments):
     small = ["--data=digits", "--train_examples=60", "--model=lenet", "--batch_size=20", "--subset=40", "--evaluations=clean,noise"]
-    return main(
-        "sweep", "learning_rate=log:0.001..0.5;batch_size=10..30", "--sweep_engine=optuna", *small, *arguments, f"--workdir={workdir}"
-    )
+    grid = "learning_rate=log:0.001..0.5;batch_size=10..30"
+    main("sweep", grid, "--sweep_engine=optuna", *small, *arguments, f"--workdir={workdir}")
 
 
 def trials_of(workdir):
@@ -123,12 +107,9 @@ def test_sampled_points_are_reproducible_and_the_best_is_tested(tmp_path, capsys
     assert f"images: {name}" in capsys.readouterr().out
     sweep(first, "--trials=2", "--epochs=1", "--sweep_metric=clean")  # complete: nothing is trained again
     assert len(trials_of(first)) == 2
-    said = r"Expected the flags that began the study 'first' in sqlite.*--sweep_metric=clean. Received: --sweep_metric=un. Try"
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match="--sweep_metric=clean. Received: --sweep_metric=un"):
         sweep(first, "--trials=2", "--epochs=1", "--sweep_metric=un")
-    with pytest.raises(
-        ValueError, match=r"flags that began the study 'first' .*: --epochs=1 --seeds=0. Received: --epochs=2 --seeds=0,1. Try"
-    ):
+    with pytest.raises(ValueError, match="--epochs=1 --seeds=0. Received: --epochs=2 --seeds=0,1"):
         sweep(first, "--trials=2", "--epochs=2", "--seeds=0,1", "--sweep_metric=clean")
 
 
@@ -161,10 +142,16 @@ def storage(request, tmp_path):
         server.cleanup()
 
 
+def sampled(axes, metric, run_at, *, trials, epochs=1):
+    from tf_robust.runs.sampled_sweep import SampledSweep
+
+    return SampledSweep(axes, (metric,), lambda point: [run_at(point)], lambda run: "", trials=trials, seed=3, epochs=epochs, flags={})
+
+
 def test_trainings_behind_the_others_are_pruned_and_failures_are_trials(storage, monkeypatch, capsys):
     import optuna
 
-    from tf_robust.runs.sampled_sweep import Pruning, SampledSweep
+    from tf_robust.runs.sampled_sweep import Pruning
 
     class FakeRun:
         def __init__(self, point):
@@ -186,14 +173,12 @@ def test_trainings_behind_the_others_are_pruned_and_failures_are_trials(storage,
 
     stopped = []
     axes = {"x": Range(0.0, 1.0, log=False, integer=False)}
-    by_noise = SampledSweep(axes, ("un",), lambda point: [FakeRun(point)], lambda run: "", trials=4, seed=3, epochs=9, flags={})
     with pytest.raises(ValueError, match="Unknown metric"):  # after a training that was not pruned
-        by_noise.complete(storage, "noise")
+        sampled(axes, "un", FakeRun, trials=4, epochs=9).complete(storage, "noise")
     first = optuna.load_study(study_name="noise", storage=storage).get_trials()
     assert first and not any(trial.intermediate_values for trial in first)
-    many = SampledSweep(axes, ("clean",), lambda point: [FakeRun(point)], lambda run: "", trials=25, seed=3, epochs=9, flags={})
     monkeypatch.setattr("tf_robust.runs.sampled_sweep.read_evaluation", lambda path: {})
-    points, _, notes = many.complete(storage, "study")
+    points, _, notes = sampled(axes, "clean", FakeRun, trials=25, epochs=9).complete(storage, "study")
     trials = optuna.load_study(study_name="study", storage=storage).get_trials()
     failed = [trial for trial in trials if float(trial.user_attrs["point"]["x"]) > 0.9]
     pruned = [trial for trial in trials if "pruned after epoch" in trial.user_attrs.get("reason", "")]
@@ -208,8 +193,6 @@ def test_trainings_behind_the_others_are_pruned_and_failures_are_trials(storage,
 def test_interrupted_trials_are_resumed_with_their_point(storage, monkeypatch, capsys):
     import optuna
 
-    from tf_robust.runs.sampled_sweep import SampledSweep
-
     begun = []
 
     class FakeRun:
@@ -223,7 +206,7 @@ def test_interrupted_trials_are_resumed_with_their_point(storage, monkeypatch, c
             return {"rows": [{"metric": "clean", "value": 0.5}]}
 
     axes = {"x": Range(0, 1000, log=False, integer=True)}
-    three = SampledSweep(axes, ("clean",), lambda point: [FakeRun(point)], lambda run: "", trials=3, seed=3, epochs=1, flags={})
+    three = sampled(axes, "clean", FakeRun, trials=3)
     monkeypatch.setattr("tf_robust.runs.sampled_sweep.read_evaluation", lambda path: {})
     with pytest.raises(KeyboardInterrupt):
         three.complete(storage, "study")
@@ -286,40 +269,29 @@ def test_processes_share_the_trials_including_those_of_a_killed_process(storage,
     assert all(len(names) == 2 for names in begun.values() if "killed" in names)
 
 
-def test_an_unknown_measure_ends_the_sweep(tmp_path):
-    pytest.importorskip("optuna")
-    with pytest.raises(ValueError, match="Unknown metric in --sweep_metric: 'nan'.*clean"):
-        sweep(str(tmp_path / "unknown"), "--trials=4", "--epochs=1", "--sweep_metric=nan")
-    assert not os.path.exists(tmp_path / "unknown")
-
-
 @pytest.mark.parametrize(
     "url, error, message",
     [
-        ("sqlite:////no/such/folder/study.db", ValueError, "Expected --sweep_storage to be the URL of a database. Received"),
-        ("file.db", ValueError, "Expected --sweep_storage to be the URL of a database. Received"),
-        ("mysql+mysqldb://nobody@localhost/none", ImportError, "Expected a driver of the database in --sweep_storage. .*MySQLdb.*Try: pip"),
-        ("postgresql+psycopg://nobody@localhost:1/none", ValueError, "Expected --sweep_storage to be the URL of a database. .*refused"),
+        ("sqlite:////no/such/folder/study.db", ValueError, "URL of a database"),
+        ("file.db", ValueError, "URL of a database"),
+        ("mysql+mysqldb://nobody@localhost/none", ImportError, "MySQLdb.*Try: pip"),
+        ("postgresql+psycopg://nobody@localhost:1/none", ValueError, "URL of a database. .*refused"),
     ],
 )
 def test_a_database_that_cannot_be_used_is_named(url, error, message):
     pytest.importorskip("optuna")
     if "psycopg" in url:
         pytest.importorskip("psycopg")
-    from tf_robust.runs.sampled_sweep import SampledSweep
-
-    one = SampledSweep({"x": ("1", "2")}, ("clean",), lambda point: [], lambda run: "", trials=1, seed=0, epochs=1, flags={})
-    with pytest.raises(error, match=message):
-        one.complete(url, "study")
+    with pytest.raises(error, match=f"--sweep_storage.*{message}"):
+        sampled({"x": ("1", "2")}, "clean", None, trials=1).complete(url, "study")
 
 
 @pytest.mark.parametrize("engine", ["grid", "optuna"])
-def test_a_measure_that_is_not_evaluated_is_refused_before_training(engine, tmp_path):
+@pytest.mark.parametrize("metrics, name", [("nan", "'nan'"), ("clean,corruptions/mean15", "corruptions/mean15")])
+def test_a_measure_that_is_not_evaluated_is_refused_before_training(engine, metrics, name, tmp_path):
     if engine == "optuna":
         pytest.importorskip("optuna")
     arguments = ["sweep", "epochs=1,2", "--data=digits", "--evaluations=clean,noise", f"--sweep_engine={engine}", f"--workdir={tmp_path}"]
-    with pytest.raises(
-        ValueError, match="Expected --sweep_metric with .* Received: corruptions/mean15 with .* Try: evaluations=clean,noise,corruptions"
-    ):
-        main(*arguments, "--sweep_metric=clean,corruptions/mean15")
+    with pytest.raises(ValueError, match=f"--sweep_metric.*{name}"):
+        main(*arguments, f"--sweep_metric={metrics}")
     assert not list(tmp_path.iterdir())
