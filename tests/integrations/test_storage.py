@@ -7,20 +7,14 @@ import subprocess
 import sys
 import threading
 import time
+from unittest import mock
 
 import fsspec
 import keras
 import pytest
 
-from tests.command_line import options_of
 from tests.ray_cluster import free_port
-from tests.small_runs import (
-    COMMON,
-    eagerly,  # noqa: F401
-    table,  # noqa: F401
-    without_charts,  # noqa: F401
-    write_table,
-)
+from tests.small_runs import COMMON, eagerly, omit_charts, table, without_charts, write_table  # noqa: F401
 from tf_robust.cli import command_line, commands
 from tf_robust.evaluation import recording, scoring
 from tf_robust.integrations import storage
@@ -31,6 +25,7 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 
 URL = "memory://bucket/table"
 LOCAL = storage.local_folder(URL)
+STORE = fsspec.filesystem("memory")
 
 
 @pytest.fixture
@@ -41,8 +36,7 @@ def machine(tmp_path, monkeypatch):
         (tmp_path / name).mkdir(exist_ok=True)
         monkeypatch.chdir(tmp_path / name)
 
-    store = fsspec.filesystem("memory")
-    store.store.clear()
+    STORE.store.clear()
     change("first")
     return change
 
@@ -63,12 +57,13 @@ class Workdir:
     """
 
     def __init__(self, folder, arguments):
-        self.folder, store = folder, fsspec.filesystem("memory")
-        store.store.clear()
+        self.folder = folder
+        STORE.store.clear()
         with pytest.MonkeyPatch.context() as patched:
+            omit_charts(patched)
             patched.chdir(folder)
             run(*arguments)
-        self.files = {name: store.cat(name) for name in store.find("/bucket")}
+        self.files = {name: STORE.cat(name) for name in STORE.find("/bucket")}
 
     def restore(self, local=True, stored=True):
         """Copies it to the present folder and to the store; not stored: as of runs that have not ended, but for their training."""
@@ -76,7 +71,7 @@ class Workdir:
             shutil.copytree(self.folder / LOCAL, LOCAL)
             write_json(f"{LOCAL}/storage.json", {"url": URL, "folder": os.path.abspath(LOCAL)})
         for name, content in self.files.items() if stored else ():
-            fsspec.filesystem("memory").pipe_file(name, content)
+            STORE.pipe_file(name, content)
         for parent, _, names in [] if stored else os.walk(LOCAL):
             for name in {"evaluation.json", "copied.json", "measured.jsonl"}.intersection(names):
                 os.remove(os.path.join(parent, name))
@@ -95,43 +90,34 @@ def finished_table(tmp_path_factory):
 
 def test_results_are_found_by_another_machine(finished_table, table, machine, capsys):
     finished_table.restore()
-    store = fsspec.filesystem("memory")
-    names = [name.removeprefix("/bucket/table/") for name in store.find("/bucket/table")]
+    names = [name.removeprefix("/bucket/table/") for name in STORE.find("/bucket/table")]
     assert {"report.html", "low/seed_0/evaluation.json", "high/seed_0/saved_model/weights.npz", "low/seed_0/measured.jsonl"} <= set(names)
     assert not [name for name in names if "checkpoints" in name or "write_check" in name or name.endswith(("lock", "copied.json"))]
-    folder = LOCAL
-    assert folder == "runs/memory/bucket/table"
+    assert LOCAL == "runs/memory/bucket/table"
     for name in names:  # byte by byte
-        with open(os.path.join(folder, name), "rb") as file:
-            assert store.cat(f"/bucket/table/{name}") == file.read(), name
-    before = read_json(f"{folder}/low/seed_0/evaluation.json")
+        with open(os.path.join(LOCAL, name), "rb") as file:
+            assert STORE.cat(f"/bucket/table/{name}") == file.read(), name
+    before = read_json(f"{LOCAL}/low/seed_0/evaluation.json")
     machine("second")
     capsys.readouterr()
     run("suite", table, "--seeds=0", f"--workdir={URL}")
     printed = capsys.readouterr().out
     assert printed.count("already done") == 2 and printed.count("fetched") == 2
-    assert read_json(f"{folder}/low/seed_0/evaluation.json") == before
+    assert read_json(f"{LOCAL}/low/seed_0/evaluation.json") == before
     machine("third")
     run("report", f"{URL}/*/seed_*", f"--workdir={URL}/report")
-    rows = read_json("runs/memory/bucket/table/report/results.json")["rows"]
-    assert {row["row"] for row in rows} == {"low", "high"} and store.exists("/bucket/table/report/report.html")
+    rows = read_json(f"{LOCAL}/report/results.json")["rows"]
+    assert {row["row"] for row in rows} == {"low", "high"} and STORE.exists("/bucket/table/report/report.html")
 
 
 def test_a_store_that_refuses_files_loses_nothing(finished_table, table, machine, monkeypatch, capsys):
     finished_table.restore(stored=False)
-    store = fsspec.filesystem("memory")
-    put_file = type(store).put_file
-
-    def refuse(*_, **__):
-        raise PermissionError("the disk of the store is full")
-
-    monkeypatch.setattr(type(store), "put_file", refuse)
-    with pytest.raises(SystemExit, match="Expected a store that accepts the results. Received: .*store is full.*copies what is missing"):
+    with monkeypatch.context() as patch, pytest.raises(SystemExit, match="store is full.*copies what is missing"):
+        patch.setattr(type(STORE), "put_file", mock.Mock(side_effect=PermissionError("the disk of the store is full")))
         run("suite", table, f"--workdir={URL}")
-    assert capsys.readouterr().out.count("Note: not copied yet") == 2 and not store.exists("/bucket/table/low/seed_0/evaluation.json")
-    monkeypatch.setattr(type(store), "put_file", put_file)
+    assert capsys.readouterr().out.count("Note: not copied yet") == 2 and not STORE.exists("/bucket/table/low/seed_0/evaluation.json")
     run("suite", table, f"--workdir={URL}")
-    assert capsys.readouterr().out.count("already done") == 2 and store.exists("/bucket/table/low/seed_0/evaluation.json")
+    assert capsys.readouterr().out.count("already done") == 2 and STORE.exists("/bucket/table/low/seed_0/evaluation.json")
 
 
 @pytest.mark.parametrize("changed", ["low", "high"])
@@ -139,11 +125,7 @@ def test_the_last_error_names_a_run_that_was_not_copied(changed, finished_table,
     finished_table.restore()
     with open(f"{LOCAL}/{changed}/seed_0/evaluation.json", "a") as file:
         file.write("\n")
-
-    def refuse(*_, **__):
-        raise PermissionError("the store is down")
-
-    monkeypatch.setattr(type(fsspec.filesystem("memory")), "find", refuse)
+    monkeypatch.setattr(type(STORE), "find", mock.Mock(side_effect=PermissionError("the store is down")))
     with pytest.raises(ConnectionError, match=rf"Received: {URL}/{changed}/seed_0 \(the store is down\). They are in {LOCAL}"):
         storage._copy_all(URL, LOCAL)
 
@@ -154,7 +136,7 @@ def test_a_store_that_never_answers_is_named(finished, machine, monkeypatch):
         file.write("\n")
     asked, ended = [], threading.Event()
     monkeypatch.setattr(storage, "_SECONDS", 0.2)
-    monkeypatch.setattr(type(fsspec.filesystem("memory")), "exists", lambda self, path, **_: asked.append(path) or ended.wait(60))
+    monkeypatch.setattr(type(STORE), "exists", lambda self, path, **_: asked.append(path) or ended.wait(60))
     message = f"Expected a store that answers within 0 s. Received: nothing from {URL}. Try: the network"
     with pytest.raises(SystemExit, match=message):
         run("train", *COMMON, f"--workdir={URL}")
@@ -166,9 +148,8 @@ def test_a_store_that_never_answers_is_named(finished, machine, monkeypatch):
 
 def test_an_evaluation_in_the_store_marks_a_complete_run(finished, machine, monkeypatch):
     finished.restore(stored=False)
-    store, order = fsspec.filesystem("memory"), []
-    put_file = type(store).put_file
-    monkeypatch.setattr(type(store), "put_file", lambda self, source, name, **_: order.append(name) or put_file(self, source, name))
+    order, put_file = [], type(STORE).put_file
+    monkeypatch.setattr(type(STORE), "put_file", lambda self, source, name, **_: order.append(name) or put_file(self, source, name))
     run("train", *COMMON, f"--workdir={URL}")
     copied_first = order[: order.index("/bucket/table/evaluation.json") + 1]
     assert len(copied_first) > 8 and any("weights.npz" in name for name in copied_first)
@@ -176,9 +157,7 @@ def test_an_evaluation_in_the_store_marks_a_complete_run(finished, machine, monk
 
 def test_an_interrupted_fetch_is_repeated(finished, machine, monkeypatch):
     finished.restore(local=False)
-    store = fsspec.filesystem("memory")
-    evaluation = store.cat("/bucket/table/evaluation.json")
-    get_file = type(store).get_file
+    evaluation, get_file = STORE.cat("/bucket/table/evaluation.json"), type(STORE).get_file
 
     def interrupted(self, name, path, **_):
         get_file(self, name, path)
@@ -186,76 +165,69 @@ def test_an_interrupted_fetch_is_repeated(finished, machine, monkeypatch):
             raise OSError("no route")
 
     machine("second")
-    monkeypatch.setattr(type(store), "get_file", interrupted)
-    with pytest.raises(SystemExit, match="no route"):
+    with monkeypatch.context() as patch, pytest.raises(SystemExit, match="no route"):
+        patch.setattr(type(STORE), "get_file", interrupted)
         run("train", *COMMON, f"--workdir={URL}")
-    monkeypatch.setattr(type(store), "get_file", get_file)
-    assert not os.path.exists("runs/memory/bucket/table/evaluation.json")
+    assert not os.path.exists(f"{LOCAL}/evaluation.json")
     run("train", *COMMON, f"--workdir={URL}")
-    assert store.cat("/bucket/table/evaluation.json") == evaluation
-    assert not [name for name in store.find("/bucket/table") if "writing" in name]
+    assert STORE.cat("/bucket/table/evaluation.json") == evaluation
+    assert not [name for name in STORE.find("/bucket/table") if "writing" in name]
 
 
 def test_unfinished_runs_stay_local_and_the_first_error_is_shown(finished_table, table, machine, monkeypatch, capsys):
     finished_table.restore(stored=False)
-    store = fsspec.filesystem("memory")
-
-    def fail(*_, **__):
-        raise ValueError("no memory")
-
-    monkeypatch.setattr(EvaluatedModel, "evaluate", fail)
+    monkeypatch.setattr(EvaluatedModel, "evaluate", mock.Mock(side_effect=ValueError("no memory")))
     with pytest.raises(SystemExit, match="no memory"):
         run("suite", table, f"--workdir={URL}")
-    assert os.path.exists(f"{storage.local_folder(URL)}/low/seed_0/saved_model/weights.npz")
-    assert not [name for name in store.find("/bucket/table") if "seed_0" in name]
+    assert os.path.exists(f"{LOCAL}/low/seed_0/saved_model/weights.npz")
+    assert not [name for name in STORE.find("/bucket/table") if "seed_0" in name]
 
 
 def test_newer_results_of_the_store_are_fetched_and_missing_ones_copied_again(finished, machine):
     finished.restore()
-    store, name = fsspec.filesystem("memory"), "/bucket/table/evaluation.json"
-    before = store.cat(name)
-    store.rm("/bucket/table/saved_model/weights.npz")
-    store.pipe_file(name, before + b"\n")
-    storage.fetch(URL, storage.local_folder(URL))
-    with open(f"{storage.local_folder(URL)}/evaluation.json", "rb") as file:
+    name = "/bucket/table/evaluation.json"
+    before = STORE.cat(name)
+    STORE.rm("/bucket/table/saved_model/weights.npz")
+    STORE.pipe_file(name, before + b"\n")
+    storage.fetch(URL, LOCAL)
+    with open(f"{LOCAL}/evaluation.json", "rb") as file:
         assert file.read() == before + b"\n"
     run("train", *COMMON, f"--workdir={URL}")
-    assert store.exists("/bucket/table/saved_model/weights.npz")
+    assert STORE.exists("/bucket/table/saved_model/weights.npz")
 
 
 def test_a_pattern_fetches_what_it_matches_alone(machine):
-    store = fsspec.filesystem("memory")
     for name in ("a1/seed_0", "a2/seed_0", "b/seed_0"):
-        store.pipe_file(f"/bucket/{name}/evaluation.json", b"{}")
+        STORE.pipe_file(f"/bucket/{name}/evaluation.json", b"{}")
     storage.fetch_runs("memory://bucket/a*/seed_*")
     assert sorted(os.listdir("runs/memory/bucket")) == ["a1", "a2"]
 
 
 def test_a_copy_of_a_workdir_and_files_of_others_are_no_store(finished, machine, tmp_path):
     finished.restore()
-    shutil.copytree(storage.local_folder(URL), "mine")
+    shutil.copytree(LOCAL, "mine")
     (tmp_path / "first" / "storage.json").write_text('{"cookies": []}')
-    store = fsspec.filesystem("memory")
-    store.pipe_file("/bucket/table/evaluation.json", b"kept")
+    STORE.pipe_file("/bucket/table/evaluation.json", b"kept")
     storage.copy_finished("mine")
-    assert store.cat("/bucket/table/evaluation.json") == b"kept"
+    assert STORE.cat("/bucket/table/evaluation.json") == b"kept"
 
 
 def test_a_dry_run_writes_nothing(machine):
     run("train", *COMMON, "--dry_run", f"--workdir={URL}")
-    assert not os.path.exists("runs") and not fsspec.filesystem("memory").find("/bucket")
+    assert not os.path.exists("runs") and not STORE.find("/bucket")
 
 
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["train", *COMMON, "--workdir=nowhere://bucket/a"], "Expected a store that fsspec knows.*Received: nowhere://bucket/a"),
-        (["train", *COMMON, "--workdir=file:///tmp/a"], "Expected an object store, such as s3://BUCKET/PATH. Received: file:///tmp/a"),
-        (["train", "--data=digits", "--evaluations=none", "--workdir=memory://a/b"], "Expected evaluations with --workdir=memory://a/b"),
-        (["corrupt", "digits", "--workdir=s3://bucket/a"], "Expected a local --workdir with corrupt. Received: s3://bucket/a"),
-        (["report", "memory://bucket/none/*"], "Received: memory://bucket/none/\\*, which matches none"),
-        (["train", *COMMON, "--workdir=s3://"], "Expected --workdir=s3://BUCKET/PATH or another store with a path. Received: s3://"),
-        (["train", *COMMON, "--workdir=s3://bucket/"], "Expected --workdir=s3://BUCKET/PATH"),
+        (["train", *COMMON, "--workdir=nowhere://bucket/a"], "fsspec knows.*nowhere://bucket/a"),
+        (["train", *COMMON, "--workdir=file:///tmp/a"], "object store, .*file:///tmp/a"),
+        (["train", "--data=digits", "--evaluations=none", "--workdir=memory://a/b"], "evaluations with --workdir=memory://a/b"),
+        (["corrupt", "digits", "--workdir=s3://bucket/a"], "local --workdir with corrupt. .*s3://bucket/a"),
+        (["report", "memory://bucket/none/*"], "memory://bucket/none/\\*, which matches none"),
+        (["train", *COMMON, "--workdir=s3://"], "a path. Received: s3://"),
+        (["train", *COMMON, "--workdir=s3://bucket/"], "a path. Received: s3://bucket/"),
+        (["train", *COMMON, "--workdir=s3:/bucket/a"], "Received: s3:/bucket/a. Did you mean s3://bucket/a?"),
     ],
 )
 def test_unknown_stores_and_commands_are_refused(arguments, message, machine):
@@ -265,16 +237,16 @@ def test_unknown_stores_and_commands_are_refused(arguments, message, machine):
 
 def test_models_of_a_store_are_evaluated(finished, machine, tmp_path):
     finished.restore()
-    expected = read_json("runs/memory/bucket/table/evaluation.json")
+    expected = read_json(f"{LOCAL}/evaluation.json")
     network = keras.Sequential([keras.Input([28, 28, 1]), keras.layers.Flatten(), keras.layers.Dense(10)])
     network.save(tmp_path / "model.keras")
-    fsspec.filesystem("memory").put_file(str(tmp_path / "model.keras"), "/bucket/model.keras")
-    fsspec.filesystem("memory").pipe_file("/bucket/harden.json", b'{"model": "hardened.keras", "data": "digits"}')
-    fsspec.filesystem("memory").pipe_file("/bucket/other/model.keras.json", b'{"data": "digits"}')
-    fsspec.filesystem("memory").put_file(str(tmp_path / "model.keras"), "/bucket/other/model.keras")
+    for folder in ("/bucket", "/bucket/other"):
+        STORE.put_file(str(tmp_path / "model.keras"), f"{folder}/model.keras")
+    STORE.pipe_file("/bucket/harden.json", b'{"model": "hardened.keras", "data": "digits"}')
+    STORE.pipe_file("/bucket/other/model.keras.json", b'{"data": "digits"}')
     machine("second")
     run("evaluate", URL, "--evaluations=clean")  # on its own data
-    found = read_json("runs/memory/bucket/table/measured/evaluation.json")
+    found = read_json(f"{LOCAL}/measured/evaluation.json")
     assert found["rows"][0] == expected["rows"][0]
     run("evaluate", f"{URL}/saved_model", "--data=digits", "--evaluations=clean", "--workdir=of_folder")
     assert read_json("of_folder/evaluation.json")["model_digest"] == found["model_digest"]
@@ -283,17 +255,15 @@ def test_models_of_a_store_are_evaluated(finished, machine, tmp_path):
     assert read_json("runs/memory/bucket/harden.json")["model"] == "hardened.keras"  # cards are fetched too
     run("evaluate", "memory://bucket/other/model.keras", "--evaluations=clean", "--workdir=of_card")
     assert read_json("of_card/evaluation.json")["data"] == "digits"
-    with pytest.raises(SystemExit, match="Expected a model: a finished run, .* Not found: memory://bucket/none"):
+    with pytest.raises(SystemExit, match="Not found: memory://bucket/none"):
         run("evaluate", "memory://bucket/none")
-    with pytest.raises(SystemExit, match="Expected --data, the images to evaluate runs/memory/bucket/model.keras on"):
+    with pytest.raises(SystemExit, match="Expected --data"):
         run("evaluate", "memory://bucket/model.keras")
 
 
 def test_a_folder_of_runs_is_not_fetched_as_a_model(finished_table, machine):
     finished_table.restore(local=False)
-    with pytest.raises(
-        SystemExit, match="Expected the URL of one run. Received: memory://bucket/table, which holds 2. Try: .*/high/seed_0"
-    ):
+    with pytest.raises(SystemExit, match="memory://bucket/table, which holds 2. Try: .*/high/seed_0"):
         run("evaluate", URL)
     assert not os.path.exists("runs")
 
@@ -304,22 +274,12 @@ def test_results_of_images_that_were_replaced_leave_the_store(finished, machine,
     finished.restore()
     for subset, files in ((120, 3), (60, 2)):
         run("evaluate", URL, "--evaluations=clean", f"--subset={subset}", "--per_image", "--workdir=memory://bucket/images")
-        assert len(fsspec.filesystem("memory").find("/bucket/images/per_image/clean")) == files
-
-
-def test_misspelled_urls_are_refused(machine):
-    with pytest.raises(ValueError, match="Received: s3:/bucket/a. Did you mean s3://bucket/a?"):
-        options_of("train", *COMMON, "--workdir=s3:/bucket/a")
+        assert len(STORE.find("/bucket/images/per_image/clean")) == files
 
 
 def test_a_store_that_cannot_be_written_is_named_before_training(machine, monkeypatch):
-    store = fsspec.filesystem("memory")
-
-    def refuse(*_, **__):
-        raise PermissionError("Access Denied")
-
-    monkeypatch.setattr(type(store), "pipe_file", refuse)
-    with pytest.raises(SystemExit, match="Expected a store that can be read and written. Received: .*Access Denied"):
+    monkeypatch.setattr(type(STORE), "pipe_file", mock.Mock(side_effect=PermissionError("Access Denied")))
+    with pytest.raises(SystemExit, match="can be read and written. Received: .*Access Denied"):
         run("train", *COMMON, f"--workdir={URL}")
     assert not os.path.exists("runs")
 
