@@ -40,7 +40,6 @@ ANSWERS = [
     ("data=digits", "Expected --flag=value. Try: --data=digits"),
     ("evaluate model.keras dta=digits", "Expected --flag=value after evaluate. Try: --data=digits"),
     ("train cifar10", "Try: --data=cifar10"),
-    ("evaluate --evaluations=none model.keras", "Expected evaluations with evaluate. Received: --evaluations=none."),
     ("--evaluation=clean", "Did you mean --evaluations"),
     ("--evaluations=claen", "Unknown evaluation: 'claen'. Did you mean 'clean'?"),
     ("--data=cifar1", "Did you mean 'cifar10' or 'cifar100'"),
@@ -48,7 +47,6 @@ ANSWERS = [
     ("harden model.keras --target=shift=", "Did you mean 'shift=DATA'"),
     ("harden model.keras --target=shift=tf_robst", "Did you mean --target=shift=folder:tf_robust?"),
     ("harden model.keras --target=shift=csv:none.csv", "Expected a file for --target=shift=csv:FILE. Not found: none.csv"),
-    ("harden model.keras --target=shift=cifar1", "Did you mean 'cifar10' or 'cifar100'"),
     ("harden model.keras --target=shift=folder:tests", "Expected a model: a file"),
     ("--image_fit=crap", "Did you mean 'crop'?"),
     ("--flagfile=flags/fcl/table1/fcll.flags", "Did you mean flags/fcl/table1/fcl.flags?"),
@@ -57,8 +55,6 @@ ANSWERS = [
     ("report", "Expected WORKDIR ..."),
     ("--suite=flags/fcl/table1", "Unknown flag --suite"),
     ("evaluate model.keras --epochs=3", "Unknown flag --epochs: it belongs to tf-robust train"),
-    ("evaluate model.keras --groups=site", "Unknown flag --groups: it belongs to --evaluations=slices"),
-    ("attack model.keras --attack=pgd --attack_queries=9", "it belongs to --attack=autoattack or --attack=square"),
     ("train --workdir=/proc/x", "Expected a folder for the results that can be written. Received: /proc/x"),
     ("--epoks=3", "Unknown flag --epoks. Did you mean --epochs?"),
     ("--flagfile=FOLDER/binary.flags", "'utf-8' codec"),
@@ -69,7 +65,7 @@ ANSWERS = [
 
 def answers(folder):
     """What the command line prints, {arguments: (stdout, stderr)}: of processes that are forked from one that has imported it."""
-    lines = [line for line, _ in ANSWERS]
+    lines = dict(ANSWERS)
     (folder / "binary.flags").write_bytes(b"\xff\xfe--epochs=3")
     given = {number: line.replace("FOLDER", str(folder)).split() for number, line in enumerate(lines)}
     environment = {**os.environ, "PYTHONPATH": ROOT}

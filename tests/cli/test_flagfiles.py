@@ -104,9 +104,7 @@ def test_printed_robust_accuracies_are_measured_by_pgd():
         for row in rows:
             eval_config = run_of(f"{folder}/{row}.flags").config.evaluation
             printed = {metric for metric in table["paper"][row] if metric.startswith("robust")}
-            assert printed == {f"robust/pgd/{radius}" for radius in eval_config.attack_radii} and eval_config.attack == (
-                "autoattack",
-                "pgd",
-            )
+            assert printed == {f"robust/pgd/{radius}" for radius in eval_config.attack_radii}
+            assert eval_config.attack == ("autoattack", "pgd")
             checked += 1
     assert checked == 12 * 7

@@ -4,10 +4,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
 
 from tests.command_line import main
-from tests.small_runs import without_charts  # noqa: F401
+from tests.small_runs import without_charts, write_images  # noqa: F401
 from tf_robust import api
 from tf_robust.hardening import search
 from tf_robust.saved_models import loading
@@ -15,7 +14,6 @@ from tf_robust.saved_models import loading
 layers = keras.layers
 SHAPE = (8, 8, 3)
 MODULE = """
-import keras
 import tensorflow as tf
 
 
@@ -27,21 +25,6 @@ def builds():
 def fails(images):
     mean = tf.reduce_mean(images, [1, 2])
     return tf.matmul(mean, tf.zeros([5, 2]))
-
-
-class Net(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.flat, self.dense = keras.layers.Flatten(), keras.layers.Dense(2)
-
-    def call(self, images):
-        return self.dense(self.flat(images))
-
-
-def gray():
-    model = Net()
-    model(tf.zeros([1, 8, 8, 1]))
-    return model
 
 
 def gray_function(images):
@@ -57,10 +40,8 @@ def converted(images):
 def folder(tmp_path_factory):
     """Images of two brightnesses, models of uint8, and functions."""
     root = tmp_path_factory.mktemp("hints")
-    for label, gray in (("dark", 80), ("white", 160)):
-        (root / "photos" / label).mkdir(parents=True)
-        for i in range(12):
-            Image.fromarray(np.full(SHAPE, gray + i, np.uint8)).save(root / "photos" / label / f"{i}.png")
+    levels = {"dark": range(80, 92), "white": range(160, 172)}
+    write_images(root / "photos", {label: [np.full(SHAPE, level, np.uint8) for level in grays] for label, grays in levels.items()})
     inputs = keras.Input(SHAPE, dtype="uint8")
     keras.utils.set_random_seed(0)
     model = keras.Model(inputs, layers.Dense(2)(layers.Flatten()(layers.Rescaling(1 / 255)(inputs))))
@@ -68,7 +49,6 @@ def folder(tmp_path_factory):
     model.export(str(root / "bytes"), verbose=False)
     color = keras.Sequential([keras.Input(SHAPE), layers.Flatten(), layers.Dense(2)])
     color.save(root / "color.keras")
-    keras.Sequential([keras.Input((8, 8, 1)), layers.Flatten(), layers.Dense(2)]).save(root / "gray.keras")
     (root / "theirs.py").write_text(MODULE)
     return root
 
@@ -81,10 +61,10 @@ def run(command, folder, name, workdir, *arguments):
 @pytest.mark.parametrize("name", ["bytes", "bytes.keras"])
 def test_a_model_of_uint8_is_not_hardened_and_no_image_is_read(folder, name, tmp_path, monkeypatch):
     monkeypatch.setattr(search, "Search", None)
-    with pytest.raises(ValueError, match="can be hardened.*whose input is uint8: no gradient.*Try: export it") as error:
+    with pytest.raises(ValueError, match="can be hardened.*whose input is uint8: no gradient") as error:
         run("harden", folder, name, tmp_path)
     assert "square" not in str(error.value)
-    with pytest.raises(ValueError, match="Expected a model that can be hardened.*whose input is uint8"):
+    with pytest.raises(ValueError, match="can be hardened.*whose input is uint8"):
         api.harden(str(folder / name), data=(np.zeros((60, *SHAPE), np.uint8), np.arange(60) % 2))
 
 
@@ -93,24 +73,24 @@ def test_a_model_without_gradients_is_not_hardened(tmp_path):
     inputs = keras.Input(SHAPE)
     rounded = keras.ops.cast(keras.ops.cast(255 * inputs, "int32"), "float32")
     model = keras.Model(inputs, layers.Dense(2)(layers.Flatten()(rounded)))
-    with pytest.raises(ValueError, match="can be hardened.*no gradient flows to the images. Try: the float model, without"):
+    with pytest.raises(ValueError, match="can be hardened.*no gradient flows to the images"):
         api.harden(model, data=(images, np.arange(300) % 2), check_inputs=False)
 
 
 def test_attacks_name_uint8_as_the_cause(folder, tmp_path, capsys):
     run("attack", folder, "bytes", tmp_path / "a", "--attack_queries=5", "--attack_radii=linf_0.1")
-    assert "bytes has no gradients, as its input is uint8: it is attacked by Square alone (attack=square)." in capsys.readouterr().out
-    with pytest.raises(ValueError, match="gradients for attack=pgd. .*whose input is uint8: .*float32 input .*; or attack=square"):
+    assert "bytes has no gradients, as its input is uint8: it is attacked by Square alone" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="gradients for attack=pgd. .*whose input is uint8.*; or attack=square"):
         run("attack", folder, "bytes", tmp_path / "b", "--attack=pgd")
-    with pytest.raises(ValueError, match="Expected a surrogate with gradients. .*bytes, whose input is uint8: .* with a float32 input"):
+    with pytest.raises(ValueError, match="surrogate with gradients. .*bytes, whose input is uint8"):
         run("attack", folder, "color.keras", tmp_path / "c", f"--surrogate={folder}/bytes")
 
 
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("theirs:builds", r"'weights' \(KeyError\). In .*theirs.py, line 8, in builds: return missing\[\"weights\"\]$"),
-        ("theirs:fails", r"return scores of images \[8, 8, 3\]. .*\(InvalidArgumentError\). In .*line 13, in fails: return tf.matmul\("),
+        ("theirs:builds", r"'weights' \(KeyError\). In .*theirs.py, line 7, in builds: return missing\[\"weights\"\]$"),
+        ("theirs:fails", r"return scores of images \[8, 8, 3\]. .*\(InvalidArgumentError\). In .*line 12, in fails: return tf.matmul\("),
         ("theirs:gray_function", r"channels\] \[8, 8, 1\] for theirs:gray_function. Received: \[8, 8, 3\]. .*rgb_to_grayscale\(images\)"),
         ("theirs:missing", "no attribute 'missing'.*Try: module:function, such as models:build"),
     ],
@@ -144,11 +124,11 @@ def test_the_order_of_classes_in_arrays_is_not_that_of_folders():
     def swapped(images):
         return tf.gather(tf.reduce_mean(images, [1, 2]), [1, 0, 2], axis=1)
 
-    with pytest.raises(ValueError, match="in the order of the data: .*Try: give as labels these columns") as error:
+    with pytest.raises(ValueError, match="in the order of the data: ") as error:
         api.evaluate(swapped, data=(images, labels), evaluations="clean")
     assert "label_map" not in str(error.value)
     three = keras.Sequential([keras.Input(SHAPE), layers.Flatten(), layers.Dense(5)])
-    with pytest.raises(ValueError, match="Expected a model for the 3 classes of arrays.*Try: a model of these classes") as error:
+    with pytest.raises(ValueError, match="the 3 classes of arrays") as error:
         api.evaluate(three, data=(images, np.array(["a", "b", "c"])[labels]), evaluations="clean")
     assert "label_map" not in str(error.value)
 
@@ -162,5 +142,5 @@ def test_a_function_is_not_evaluated_on_fewer_named_classes_than_it_has():
 
     names, kept = np.array(["a", "b", "c"])[labels], labels != 1
     assert api.evaluate(right, (images, names), evaluations="clean", outputs="logits").values["clean"] == 1
-    with pytest.raises(ValueError, match="Expected a model for the 2 classes of arrays.*Received: the model 'right' with 3 classes"):
+    with pytest.raises(ValueError, match="the 2 classes of arrays.*'right' with 3 classes"):
         api.evaluate(right, (images[kept], names[kept]), evaluations="clean", outputs="logits", check_inputs=False)
