@@ -60,8 +60,7 @@ def test_utility_equals_finite_differences(net, formulas):
 
 @pytest.mark.parametrize("memory_limit", [1, 2**10, 2**11, 2**12, 2**29])
 def test_sensitivity_equals_finite_differences_at_every_memory_limit(net, sensitivity, memory_limit):
-    result = attribution.contextual_sensitivity(net, IMAGES, memory_limit=memory_limit)
-    np.testing.assert_allclose(result, sensitivity, rtol=1e-4)
+    np.testing.assert_allclose(attribution.contextual_sensitivity(net, IMAGES, memory_limit=memory_limit), sensitivity, rtol=1e-4)
 
 
 def test_sensitivity_of_an_encoder_of_bfloat16(net, sensitivity):
@@ -150,11 +149,12 @@ def test_mean_by_class_takes_labels_modulo():
         (255.0 * IMAGES, r"images in \[0, 1\]"),
         ((255 * IMAGES).astype(np.uint8), "Received dtype: uint8"),
         (IMAGES[0], r"Received shape: \(4, 3, 2\)"),
+        (IMAGES[:0], r"at least one image. Received: images of shape \(0, 4, 3, 2\)"),
     ],
 )
 def test_invalid_images_raise(net, images, message):
     for metric in (
-        lambda: attribution.contextual_utility(net, images, LABELS),
+        lambda: attribution.contextual_utility(net, images, LABELS[: len(images)]),
         lambda: attribution.contextual_sensitivity(net, images),
         lambda: attribution.squared_sensitivity_estimate(net, images),
     ):
@@ -172,16 +172,3 @@ def test_invalid_images_raise(net, images, message):
 def test_a_model_without_gradients_raises(model):
     with pytest.raises(attribution.WithoutGradient, match="Expected a model that is differentiable"):
         attribution.contextual_utility(model, np.full([2, 4, 4, 3], 0.5, np.float32), np.array([0, 1]))
-
-
-@pytest.mark.parametrize(
-    "metric",
-    [
-        lambda net, images: attribution.contextual_utility(net, images, np.zeros(0, np.int64)),
-        attribution.contextual_sensitivity,
-        attribution.squared_sensitivity_estimate,
-    ],
-)
-def test_no_images_are_refused(metric, net):
-    with pytest.raises(ValueError, match=r"Expected at least one image. Received: images of shape \(0, 4, 3, 2\)"):
-        metric(net, np.zeros((0, *SHAPE), np.float32))

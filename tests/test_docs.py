@@ -80,9 +80,8 @@ def little(request, monkeypatch):
             return train(folder, **{"train_examples": 64, "subset": 50, "batch_size": 32, **arguments})
 
     monkeypatch.setattr(api, "train", with_few_images)
-    monkeypatch.setattr(
-        api, "images", lambda count, **arguments: images({200: 21}.get(count, count), **arguments)
-    )  # of train_in_your_script.md
+    few = {200: 21}  # of train_in_your_script.md
+    monkeypatch.setattr(api, "images", lambda count, **arguments: images(few.get(count, count), **arguments))
     monkeypatch.setattr(corruptions, "CORRUPTIONS", {name: corruptions.CORRUPTIONS[name] for name in ("fog", "contrast")})
     monkeypatch.setattr(sys.modules["tf_robust.data.augmix"], "NINE", ("autocontrast", "equalize", "posterize"))
     monkeypatch.setattr(sys.modules["tf_robust.data.augmix"], "LONGEST", 1)
@@ -183,9 +182,8 @@ def test_commands_in_sentences_can_be_parsed(page, monkeypatch):
     monkeypatch.setattr(checks, "check_data", lambda options: None)  # files of the user
     for span in spans(page):
         span = re.sub(r"(?<=[\s=])model\.\w+", "zoo:digits/lenet_augmix", span)  # a model that exists
-        words = [
-            word for word in shlex.split(re.sub(r"'runs/[^']*'", "results/urrl/small.json", span)) if word not in ("COMMAND", "--help")
-        ]
+        words = shlex.split(re.sub(r"'runs/[^']*'", "results/urrl/small.json", span))
+        words = [word for word in words if word not in ("COMMAND", "--help")]
         if len(words) < 2 or re.search(r"\b(MODEL|NAME|SUFFIX)\b", span):
             continue  # the name of a command alone, or placeholders
         command_line.read_command(words)
