@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 
 import jsonschema
 import numpy as np
@@ -13,7 +11,7 @@ from PIL import Image
 
 from tests.command_line import main, runs_of
 from tests.conftest import ROOT
-from tests.small_runs import SMALL, eagerly, omit_charts, read, sample_images, trained, without_charts  # noqa: F401
+from tests.small_runs import SMALL, eagerly, omit_charts, read, sample_images, trained, without_charts, write_rows  # noqa: F401
 from tf_robust.runs import run, scheduler
 from tf_robust.runs import workdir as workdirs
 from tf_robust.training import loop
@@ -62,14 +60,11 @@ def test_a_run_writes_a_complete_workdir_and_flags_that_repeat_it(sample_images,
 
 
 def test_a_suite_completes_all_rows_and_seeds_and_skips_complete_runs(sample_images, trained_already, tmp_path, monkeypatch, capsys):
-    suite = tmp_path / "table"
-    os.makedirs(suite)
-    for row, method in (("xe", "cross_entropy"), ("noisy", "gaussian")):
-        (suite / f"{row}.flags").write_text("\n".join([f"# {row}", sample_images, *SMALL, f"--method={method}"]))
-    (suite / "suite.json").write_text(json.dumps({"baseline": "xe", "rows": ["xe"], "paper": {"xe": {"clean": [0.9, 0.01]}}}))
-    command = ["suite", f"{suite}", "--seeds=0,1", f"--workdir={tmp_path}/out", "--batch_size=6"]
-    main(*command)
     methods = {"xe": "cross_entropy", "noisy": "gaussian"}
+    rows = {row: [f"# {row}", sample_images, *SMALL, f"--method={method}"] for row, method in methods.items()}
+    suite = write_rows(tmp_path / "table", rows, baseline="xe", rows=["xe"], paper={"xe": {"clean": [0.9, 0.01]}})
+    command = ["suite", suite, "--seeds=0,1", f"--workdir={tmp_path}/out", "--batch_size=6"]
+    main(*command)
     assert sorted(trained_already) == sorted((row, seed, method) for row, method in methods.items() for seed in (0, 1))
     results = read(tmp_path / "out" / "results.json")
     assert [(r["row"], len(r["values"]), r["paper"]) for r in results["rows"]] == [("xe", 2, [0.9, 0.01]), ("noisy", 2, None)]
@@ -80,9 +75,8 @@ def test_a_suite_completes_all_rows_and_seeds_and_skips_complete_runs(sample_ima
 
 
 def test_a_single_row_of_a_table_has_its_name_and_paper_numbers_but_no_baseline(sample_images, trained_already, tmp_path):
-    (tmp_path / "xe.flags").write_text("")
-    (tmp_path / "noisy.flags").write_text("\n".join([sample_images, *SMALL, "--method=gaussian"]))
-    (tmp_path / "suite.json").write_text(json.dumps({"baseline": "xe", "paper": {"noisy": {"clean": [0.8, None]}}}))
+    rows = {"xe": [], "noisy": [sample_images, *SMALL, "--method=gaussian"]}
+    write_rows(tmp_path, rows, baseline="xe", paper={"noisy": {"clean": [0.8, None]}})
     main(f"--flagfile={tmp_path}/noisy.flags", f"--workdir={tmp_path}/out")
     (row,) = read(tmp_path / "out" / "results.json")["rows"]
     assert (row["row"], row["paper"], row["difference"]) == ("noisy", [0.8, None], None)
@@ -114,21 +108,6 @@ def test_saved_models_are_evaluated_and_runs_are_compared(sample_images, trained
     assert {*os.listdir(tmp_path / "again" / "figures")} == {*os.listdir(tmp_path / "measured" / "figures")} - made_with_the_model
 
 
-def test_a_corrupted_set_is_written_and_evaluated(sample_images, trained, tmp_path):
-    main("corrupt", sample_images, "--image_size=16", "--corruptions=pixelate,contrast", f"--workdir={tmp_path}/c")
-    assert {"pixelate.npy", "contrast.npy", "labels.npy", "card.json", "sheet.png"} <= set(os.listdir(tmp_path / "c"))
-    assert np.load(tmp_path / "c" / "contrast.npy").shape == (5 * 24, 16, 16, 3)
-    main("corrupt", f"{sample_images}/train", "--image_size=16", "--corruptions=contrast", f"--workdir={tmp_path}/all")  # without splits
-    assert np.load(tmp_path / "all" / "contrast.npy").shape == (5 * 24, 16, 16, 3)
-    metric = ["evaluate", f"{trained}/saved_model", sample_images, "--image_size=16", "--evaluations=corruptions"]
-    metric += [f"--corrupted_dir={tmp_path}/c", f"--workdir={tmp_path}/m"]
-    main(*metric, "--require=corruptions/contrast>=0")
-    taken = {row["metric"] for row in read(tmp_path / "m" / "evaluation.json")["rows"]}
-    assert taken == {f"corruptions/{name}{s}" for name in ("pixelate", "contrast") for s in ("", "/1", "/2", "/3", "/4", "/5")}
-    with pytest.raises(SystemExit, match="corruptions/contrast is .*, required >= 1"):
-        main(*metric, "--require=corruptions/contrast>=1")
-
-
 @pytest.mark.slow
 def test_a_sweep_tests_the_best_point_and_skips_diverged_ones(sample_images, tmp_path, monkeypatch, capsys):
     command = ["sweep", "learning_rate=0.003,1e30", sample_images, *SMALL, "--epochs=2", "--validation_fraction=0.3"]
@@ -153,55 +132,30 @@ def test_other_evaluations_do_not_train_again(sample_images, copied, monkeypatch
 
 
 def test_a_suite_continues_after_a_failed_run_and_names_what_starts_from_it(sample_images, tmp_path):
-    suite = tmp_path / "table"
-    os.makedirs(suite)
     rows = {"after": ["--init_from_row=bad"], "bad": ["--learning_rate=1e30", "--epochs=2"], "good": ["--learning_rate=0.01"]}
-    for row, flags in rows.items():
-        (suite / f"{row}.flags").write_text("\n".join([sample_images, *SMALL, *flags]))
+    suite = write_rows(tmp_path / "table", {row: [sample_images, *SMALL, *flags] for row, flags in rows.items()})
     message = "2 of 3 runs failed.\nafter, seed 0: the row from which it starts, bad, failed\nbad, seed 0, failed: Not finite at step"
     with pytest.raises(ValueError, match=message):
-        main("suite", f"{suite}", f"--workdir={tmp_path}/out")
+        main("suite", suite, f"--workdir={tmp_path}/out")
     assert [r["row"] for r in read(tmp_path / "out" / "results.json")["rows"]] == ["good"]
 
 
-def test_other_flags_in_a_workdir_raise_with_the_difference(sample_images, copied):
-    with pytest.raises(ValueError, match="--batch_size: 8 then, 4 now"):
-        main("train", sample_images, *SMALL, "--batch_size=4", f"--workdir={copied}")
-
-
-def test_a_run_that_fails_before_training_frees_its_workdir(sample_images, trained_already, tmp_path):
-    with pytest.raises(FileNotFoundError):
-        main("train", "--data=folder:/nowhere", *SMALL, f"--workdir={tmp_path}")
-    assert not trained_already
-    main("train", sample_images, *SMALL, f"--workdir={tmp_path}")
-    assert len(trained_already) == 1
-
-
 def test_a_workdir_is_held_by_one_process_and_must_be_writable(tmp_path):
-    script = "import fcntl, sys; lock = open(sys.argv[1], 'w'); fcntl.flock(lock, fcntl.LOCK_EX); print('held', flush=True); input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdout.readline() == "held\n"
-        with pytest.raises(WorkdirLocked, match="Another process is working in"), workdirs.claim(str(tmp_path), {}):
+    with workdirs.claim(str(tmp_path), {"epochs": "2"}):
+        with pytest.raises(WorkdirLocked, match="Another process is working in"), workdirs.claim(str(tmp_path), {"epochs": "2"}):
             pass
-        (tmp_path / "flags.txt").write_text("--epochs=2\n")  # of a run that would be waited for in vain
         with pytest.raises(ValueError, match="--epochs: 2 then, 3 now"), workdirs.claim(str(tmp_path), {"epochs": "3"}):
-            pass
-        (tmp_path / "flags.txt").unlink()
-        other.kill()
-    with workdirs.claim(str(tmp_path), {}):
+            pass  # rather than wait in vain
+    with workdirs.claim(str(tmp_path), {"epochs": "2"}):
         pass
     (tmp_path / "file").write_text("")
-    with pytest.raises(PermissionError, match="workdir that can be written"):
-        with workdirs.claim(str(tmp_path / "file" / "inner"), {}):
-            pass
+    with pytest.raises(PermissionError, match="workdir that can be written"), workdirs.claim(str(tmp_path / "file" / "inner"), {}):
+        pass
 
 
 @pytest.mark.parametrize(
     "flag, message",
     [
-        ("--data=synthetic_digit", "Did you mean 'synthetic_digits'"),
         ("--model=lenett", "Did you mean 'lenet'"),
         ("--method=flc", "Did you mean 'fcl'"),
         ("--optimizer=sdg", "Did you mean 'sgd'"),
@@ -220,12 +174,10 @@ def test_a_workdir_is_held_by_one_process_and_must_be_writable(tmp_path):
         ("--views=clean --evaluations=clean,none", "Expected evaluations with train"),
         ("--schedule=steps", "decay_epochs > 0"),
         ("--optimizer=sgd --momentum=1", "momentum in"),
-        ("--learning_rate=-1", "learning_rate > 0"),
         ("--data=tiny_no_such:9.9", "Unknown data set"),
         ("--evaluations=utility --data=digits", "Expected corner digits"),
         ("--stylized_dir=/nowhere", "Expected stylized images in /nowhere"),
         ("--method=noisymix --views=clean,clean --noisymix_stages=0,3", "stages in 0..2, which lenet has"),
-        ("--method=noisymix --views=clean", "at least 2 views, such as clean,augmix,augmix"),
         ("--views=augmix --augmix_severity=0", "severity in"),
         ("--method=finetune --finetune_head_width=8 --init_from=x --init_head", "init_head or finetune_head_width"),
         ("--views=augmix --augmix_alpha=0", "alpha > 0"),
@@ -240,17 +192,14 @@ def test_invalid_flags_raise_before_training(flag, message, tmp_path, monkeypatc
 
 @pytest.mark.slow
 def test_rows_start_from_another_row_of_their_suite(sample_images, tmp_path, capsys):
-    suite = tmp_path / "table"
-    os.makedirs(suite)
     rows = {
         "a_probe": ["--init_from_row=start", "--method=linear_probe", "--linear_probe_solver=lbfgs"],
         "b_similar": ["--init_from_row=a_probe", "--init_head", "--method=similarity", "--label_fraction=0.5"],
         "start": ["--method=simclr", "--views=simclr,simclr"],
     }
-    for row, flags in rows.items():
-        (suite / f"{row}.flags").write_text("\n".join([sample_images, *SMALL, *flags]))
-    (suite / "suite.json").write_text(json.dumps({"baseline": "a_probe", "shown_as": {"b_similar": "shown"}}))
-    main("suite", f"{suite}", f"--workdir={tmp_path}/out", "--seeds=3")
+    flags = {row: [sample_images, *SMALL, *further] for row, further in rows.items()}
+    suite = write_rows(tmp_path / "table", flags, baseline="a_probe", shown_as={"b_similar": "shown"})
+    main("suite", suite, f"--workdir={tmp_path}/out", "--seeds=3")
     start, probe, similar = (
         [array for _, array in sorted(np.load(f"{tmp_path}/out/{row}/seed_3/saved_model/weights.npz").items())]
         for row in ("start", "a_probe", "b_similar")
@@ -272,13 +221,7 @@ def test_rows_start_from_another_row_of_their_suite(sample_images, tmp_path, cap
     start = ["--init_from_row=", f"--init_from={tmp_path}/out/start/seed_3", "--seeds=3"]
     main(f"--flagfile={suite}/a_probe.flags", *start, f"--workdir={tmp_path}/alone")
     assert read(tmp_path / "alone" / "results.json")["rows"][0]["values"] == read(tmp_path / "out" / "results.json")["rows"][0]["values"]
-    (suite / "other.flags").write_text("\n".join([sample_images, *SMALL, "--subset=3"]))
-    with pytest.raises(ValueError, match=r"same images. Received: a_probe and other, which differ in subset \(0 and 3\)"):
-        main("suite", f"{suite}", f"--workdir={tmp_path}/other")
-    os.remove(suite / "other.flags")
-    (suite / "start.flags").write_text("\n".join([sample_images, *SMALL, "--init_from_row=b_similar"]))
-    with pytest.raises(ValueError, match="in a cycle"):
-        main("suite", f"{suite}", f"--workdir={tmp_path}/circle")
-    (suite / "start.flags").write_text("\n".join([sample_images, *SMALL, "--init_from_row=b_similer"]))
-    with pytest.raises(ValueError, match="Did you mean 'b_similar'"):
-        main("suite", f"{suite}", f"--workdir={tmp_path}/unknown")
+    for predecessor, message in (("b_similar", "in a cycle"), ("b_similer", "Did you mean 'b_similar'")):
+        write_rows(tmp_path / "table", {"start": [sample_images, *SMALL, f"--init_from_row={predecessor}"]})
+        with pytest.raises(ValueError, match=message):
+            main("suite", suite, f"--workdir={tmp_path}/wrong")

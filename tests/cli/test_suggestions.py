@@ -2,17 +2,15 @@
 
 import contextlib
 import io
-import json
 import os
 import re
 import shlex
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from tests.command_line import main
-from tests.small_runs import eagerly, without_charts  # noqa: F401
+from tests.small_runs import eagerly, main_without_charts, read, without_charts, write_images  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -23,10 +21,9 @@ SMALL = ["--model=mlp", "--epochs=1", "--batch_size=8", "--evaluations=clean"]
 def flags(tmp_path_factory):
     """Data whose images and labels depend on many flags, in a folder whose name has to be quoted."""
     root = tmp_path_factory.mktemp("some data")
-    for label, gray in (("dark", 40), ("light", 200)):
-        os.makedirs(root / "images" / label)
-        for i in range(20):
-            Image.fromarray(np.full((20 + i % 3, 18, 3), gray + i, np.uint8)).save(root / "images" / label / f"{i}.png")
+    levels = {"dark": range(40, 60), "light": range(200, 220)}
+    images = {label: [np.full((20 + level % 3, 18, 3), level, np.uint8) for level in grays] for label, grays in levels.items()}
+    write_images(root / "images", images)
     (root / "label map.txt").write_text("dark 1\nlight 0\n")
     return [
         f"--data=folder:{root}/images",
@@ -51,17 +48,12 @@ def printed(capsys, purpose):
     return command_for(purpose, capsys.readouterr().out)
 
 
-def read(*path):
-    with open(os.path.join(*path)) as file:
-        return json.load(file)
-
-
 @pytest.fixture(scope="module")
 def trained(flags, tmp_path_factory):
     """The workdir of a run and what it printed."""
     folder, text = str(tmp_path_factory.mktemp("trained") / "a run"), io.StringIO()
     with contextlib.redirect_stdout(text):
-        main(*flags, *SMALL, f"--workdir={folder}")
+        main_without_charts(*flags, *SMALL, f"--workdir={folder}")
     return folder, text.getvalue()
 
 
@@ -77,10 +69,20 @@ def test_commands_after_a_run(trained, flags, capsys):
 
 def test_commands_after_writing_a_corrupted_set(trained, flags, tmp_path, capsys):
     main("corrupt", *flags, "--corruptions=contrast", f"--workdir={tmp_path}/corrupted set")
-    words = printed(capsys, "evaluate a model on it")
-    main(*[trained[0] if word == "MODEL" else word for word in words], f"--workdir={tmp_path}/measured")
+    words = [trained[0] if word == "MODEL" else word for word in printed(capsys, "evaluate a model on it")]
+    words.append(f"--workdir={tmp_path}/measured")
+    main(*words, "--require=corruptions/contrast>=0")
     found = read(tmp_path, "measured", "evaluation.json")
-    assert {"clean", "corruptions/contrast"} <= {row["metric"] for row in found["rows"]} and found["rows"][0]["count"] == 6
+    contrast = {"corruptions/contrast", *(f"corruptions/contrast/{severity}" for severity in range(1, 6))}
+    assert {"clean", *contrast} <= {row["metric"] for row in found["rows"]} and found["rows"][0]["count"] == 6
+    with pytest.raises(SystemExit, match="corruptions/contrast is .*, required <= 0"):
+        main(*words, "--require=corruptions/contrast<=0")
+
+
+def test_a_corrupted_set_of_a_folder_without_splits_has_all_images(flags, tmp_path):
+    main("corrupt", flags[0], "--image_size=16", "--corruptions=contrast", f"--workdir={tmp_path}")
+    assert {"contrast.npy", "labels.npy", "card.json", "sheet.png"} <= {*os.listdir(tmp_path)}
+    assert np.load(tmp_path / "contrast.npy").shape == (5 * 40, 16, 16, 3)
 
 
 @pytest.mark.slow
@@ -97,20 +99,19 @@ def test_commands_after_training_without_evaluations(tmp_path, capsys):
     import tensorflow as tf
     import tensorflow_datasets as tfds
 
-    features = tfds.features.FeaturesDict(
-        {"image": tfds.features.Image(shape=(16, 16, 1)), "label": tfds.features.ClassLabel(num_classes=2)}
-    )
+    place = tmp_path / "some where"
+    features = {"image": tfds.features.Image(shape=(16, 16, 1)), "label": tfds.features.ClassLabel(num_classes=2)}
     images = tf.data.Dataset.from_tensor_slices({"image": np.zeros([16, 16, 16, 1], np.uint8), "label": np.arange(16) % 2})
     tfds.dataset_builders.store_as_tfds_dataset(
         name="there",
         version="1.0.0",
-        features=features,
-        data_dir=str(tmp_path / "some where"),
+        features=tfds.features.FeaturesDict(features),
+        data_dir=str(place),
         split_datasets={"train": images, "test": images},
     )
-    main("train", "--data=there", f"--data_dir={tmp_path}/some where", *SMALL, "--evaluations=none", f"--workdir={tmp_path}/run")
+    main("train", "--data=there", f"--data_dir={place}", *SMALL, "--evaluations=none", f"--workdir={tmp_path}/run")
     words = printed(capsys, "evaluate it")
-    assert f"--data_dir={tmp_path}/some where" in words and not (tmp_path / "run" / "evaluation.json").exists()
+    assert f"--data_dir={place}" in words and not (tmp_path / "run" / "evaluation.json").exists()
     main(*words)
     found = read(tmp_path, "run", "measured", "evaluation.json")
     assert (found["row"], found["method"], found["model"], found["rows"][0]["count"]) == ("run", "cross_entropy", "mlp", 16)
