@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import json
-import subprocess
 import types
 
 import keras
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.small_runs import run_of  # noqa: F401
+from tests.small_runs import read, run_of
 from tf_robust import evaluation, models
 from tf_robust.configs import DataConfig
 from tf_robust.configs.train import TrainConfig
@@ -44,13 +43,8 @@ def test_a_run_starts_from_the_encoder_of_its_own_seed(tmp_path):
         begun = Run(run.config, "row", seed).method(run.data().source("train")).classifier
         for ours, theirs in zip(begun.variables[:-2], encoder.variables):
             np.testing.assert_array_equal(ours, theirs)
-    absent = Run(run.config, "row", 2)
-    with pytest.raises(
-        FileNotFoundError,
-        match=f"Received: {tmp_path}/encoder/seed_2, .* Try: tf-robust train --evaluations=none "
-        f"--flagfile=TABLE/encoder.flags --seeds=2 --workdir={tmp_path}/encoder/seed_2",
-    ):
-        absent.method(run.data().source("train"))
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path}/encoder/seed_2, .*--flagfile=TABLE/encoder.flags --seeds=2"):
+        Run(run.config, "row", 2).method(run.data().source("train"))
 
 
 @pytest.mark.slow
@@ -81,24 +75,21 @@ def test_a_run_is_evaluated_again_when_its_surrogate_has_changed(tmp_path):
 
 @pytest.mark.slow
 def test_xla_training_equals_plain_training(tmp_path):
-    run = run_of("fcl", jit_compile=True, model="mlp")
-    run.train(str(tmp_path))
-    plain = run_of("fcl", model="mlp")
-    plain.train(str(tmp_path / "plain"))
-    compiled, uncompiled = (json.loads((folder / "history.json").read_text()) for folder in (tmp_path, tmp_path / "plain"))
-    assert [entry["total"] for entry in compiled] == [pytest.approx(entry["total"], rel=1e-3) for entry in uncompiled]
+    run_of("fcl", jit_compile=True, model="mlp").train(str(tmp_path))
+    run_of("fcl", model="mlp").train(str(tmp_path / "plain"))
+    compiled, plain = (read(folder / "history.json") for folder in (tmp_path, tmp_path / "plain"))
+    assert [entry["total"] for entry in compiled] == [pytest.approx(entry["total"], rel=1e-3) for entry in plain]
 
 
 def test_xla_excludes_synchronized_batch_norm():
     run = run_of("fcl", jit_compile=True, synchronize_batch_norm=True)
-    with pytest.raises(ValueError, match="Expected jit_compile=false with synchronize_batch_norm"):
+    with pytest.raises(ValueError, match="synchronize_batch_norm"):
         run.method(run.data().source("train"))
 
 
 def test_closed_form_methods_train_in_one_step_and_only_once(tmp_path, monkeypatch):
     train = TrainConfig(batch_size=128, method="linear_probe", weight_decay=0.001)
-    options = {"solver": "lbfgs"}
-    run = Run(RunConfig(DataConfig(data="digits", train_examples=50), train, method=options), row="probe", seed=0)
+    run = Run(RunConfig(DataConfig(data="digits", train_examples=50), train, method={"solver": "lbfgs"}), row="probe", seed=0)
     with contextlib.suppress(OSError), workdir.claim(str(tmp_path), {"seed": "0"}):
         first = run.train(str(tmp_path))
         raise OSError("measuring failed")
@@ -139,7 +130,7 @@ def test_mixed_precision_exports_float32_weights_and_logits(tmp_path):
     run = run_of("fcl", mixed_precision=True)
     source = run.data().source("train")
     run.train(str(tmp_path))
-    losses = [entry["total"] for entry in json.loads((tmp_path / "history.json").read_text())]
+    losses = [entry["total"] for entry in read(tmp_path / "history.json")]
     assert len(losses) == 4 and np.isfinite(losses).all() and losses[-1] < losses[0]
     classify = loading.load_classifier(str(tmp_path / "saved_model"))
     weights = classify.loaded.signatures["serving_default"].variables
@@ -147,17 +138,3 @@ def test_mixed_precision_exports_float32_weights_and_logits(tmp_path):
     outputs = classify.loaded.signatures["serving_default"](images=tf.constant(source.images / np.float32(255)))
     assert {outputs[name].dtype for name in export.OUTPUTS} == {tf.float32}
     assert np.mean(classify(source.images / np.float32(255)).numpy().argmax(axis=1) == source.labels) > 0.3
-
-
-def test_the_commit_reports_changes_except_in_results(tmp_path, monkeypatch):
-    for name in ("tf_robust/utils/environment.py", "results/all.md"):
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_text("before")
-    for words in (["init", "-q"], ["add", "."], ["-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "-m", "m"]):
-        subprocess.run(["git", "-C", tmp_path, *words], check=True)
-    monkeypatch.setattr(environment, "__file__", str(tmp_path / "tf_robust" / "utils" / "environment.py"))
-    (tmp_path / "results/all.md").write_text("after")
-    head = environment.commit()
-    assert len(head) == 12
-    (tmp_path / "tf_robust/utils/environment.py").write_text("after")
-    assert environment.commit() == head + "+changes"
