@@ -17,12 +17,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
-from PIL import Image
 
 from tests.command_line import main
 from tests.conftest import ROOT
 from tests.conversion.files import write as write_onnx
-from tests.small_runs import without_charts  # noqa: F401
+from tests.small_runs import without_charts, write_images  # noqa: F401
 from tf_robust import corruptions
 from tf_robust.cli import command_line
 from tf_robust.runs import run, suite
@@ -54,15 +53,6 @@ def command_lines(page):
             yield shlex.split(found[1] or "", comments=True)
 
 
-def write_images(folder, splits, random):
-    """Writes five noisy images of each of ten classes into class folders below each split."""
-    for split in splits:
-        for label in range(10):
-            os.makedirs(folder / split / str(label))
-            for i in range(5):
-                Image.fromarray(random.randint(0, 256, (32, 32, 3)).astype(np.uint8)).save(folder / split / str(label) / f"{i}.png")
-
-
 def write_torchscript(path):
     """Writes a network of ten classes; without PyTorch an empty file."""
     if not HAS_TORCH:
@@ -88,8 +78,8 @@ def places(tmp_path_factory):
         tfds.dataset_builders.store_as_tfds_dataset(
             name=name, version=version, features=features, data_dir=str(root / "DIR"), split_datasets={"train": examples, "test": examples}
         )
-    write_images(root / "photos", ("train", "validation", "test"), random)
-    write_images(root / "night", ("",), random)
+    for folder in ("photos/train", "photos/validation", "photos/test", "night"):
+        write_images(root / folder, {str(label): random.randint(0, 256, (5, 32, 32, 3)).astype(np.uint8) for label in range(10)})
     (root / "rain.csv").write_text("path,label\n" + "".join(f"night/{label}/0.png,{label}\n" for label in range(10)))
     keras.Sequential([keras.Input((32, 32, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]).save(root / "model.keras")
     shutil.copyfile(root / "model.keras", root / "new.keras")

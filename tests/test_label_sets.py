@@ -9,11 +9,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
 
 from tests.command_line import main
 from tests.conftest import ROOT
-from tests.small_runs import read, without_charts  # noqa: F401
+from tests.small_runs import read, without_charts, write_images  # noqa: F401
 from tf_robust import api, data, evaluation, report
 from tf_robust.data.class_mask import classes_of, label_set_of
 from tf_robust.evaluation import EvalConfig
@@ -25,13 +24,11 @@ from tf_robust.utils.progress import NOTED
 IMAGENET = EvalConfig(corruption_constants="imagenet")
 
 
-def write_images(root, names, splits=("train", "test")):
+def write_noise(root, names, splits=("train", "test")):
     """An image per class, below train/ and test/."""
     random = np.random.RandomState(0)
     for split in splits:
-        for name in names:
-            os.makedirs(root / split / name)
-            Image.fromarray(random.randint(0, 256, (8, 8, 3)).astype(np.uint8)).save(root / split / name / "0.png")
+        write_images(root / split, {name: random.randint(0, 256, (1, 8, 8, 3)).astype(np.uint8) for name in names})
     return f"--data=folder:{root}"
 
 
@@ -64,9 +61,9 @@ def test_only_declared_classes_are_imagenet(source, classes, declared, name, exp
 
 
 def test_label_sets_that_do_not_match_raise(source):
-    with pytest.raises(ValueError, match="Expected 1000 classes with label_set=imagenet. Received: 3 in tiny"):
+    with pytest.raises(ValueError, match="1000 classes with label_set=imagenet. Received: 3"):
         data.declared(source(), "imagenet")
-    with pytest.raises(ValueError, match="Expected data=folder:DIR or imagenet_r with label_set=imagenet_r"):
+    with pytest.raises(ValueError, match="label_set=imagenet_r"):
         data.declared(source(), "imagenet_r")
     with pytest.raises(ValueError, match="Received: both"):
         api.images(1, data="digits", label_map="x", label_set="imagenet_r")
@@ -74,7 +71,7 @@ def test_label_sets_that_do_not_match_raise(source):
 
 def test_the_label_set_comes_from_the_card_of_the_model(tmp_path, thousand, monkeypatch):
     """Or from the flag: test_imagenet_r_from_files_is_evaluated_by_its_suite."""
-    folder = write_images(tmp_path / "imagenet", [f"n{number:08d}" for number in range(1000)], splits=("test",))
+    folder = write_noise(tmp_path / "imagenet", [f"n{number:08d}" for number in range(1000)], splits=("test",))
     asked, metrics_of = [], evaluation.metrics_of
     monkeypatch.setattr(
         evaluation, "metrics_of", lambda records, eval_config, imagenet: asked.append(imagenet) or metrics_of(records, eval_config)
@@ -97,7 +94,7 @@ def test_the_label_set_comes_from_the_card_of_the_model(tmp_path, thousand, monk
 
 def test_imagenet_r_from_files_is_evaluated_by_its_suite(tmp_path, thousand, monkeypatch):
     known = classes_of("imagenet_r")
-    folder = write_images(tmp_path / "r", known["wnids"])
+    folder = write_noise(tmp_path / "r", known["wnids"])
     source = data.declared(data.open_source(folder.removeprefix("--data="), "test", image_size=8), "imagenet_r")
     assert list(source.class_mask) == known["columns"] and source.num_classes == 1000
     images = np.concatenate([batch.numpy() for batch, _ in source.ordered(200)]) / np.float32(255)
@@ -142,13 +139,11 @@ def test_the_flagfiles_of_both_suites_have_the_same_numbers():
 @pytest.fixture
 def half(tmp_path):
     """Gray images of two of a model's five classes; half of them have their largest logit at a class without images."""
-    for name, column in (("cat", 4), ("dog", 2)):
-        os.makedirs(tmp_path / "photos" / name)
-        for i in range(10):
-            levels = np.full((8, 8, 3), 10 * column + (i % 2), np.uint8)
-            Image.fromarray(levels).save(tmp_path / "photos" / name / f"{i}.png")
+    columns = {"cat": 4, "dog": 2}
+    images = {name: [np.full((8, 8, 3), 10 * column + i % 2, np.uint8) for i in range(10)] for name, column in columns.items()}
+    write_images(tmp_path / "photos", images)
     (tmp_path / "map.txt").write_text("cat 4\ndog 2\n")
-    rows = [f"photos/{name}/{i}.png,{column}" for name, column in (("cat", 4), ("dog", 2)) for i in range(10)]
+    rows = [f"photos/{name}/{i}.png,{column}" for name, column in columns.items() for i in range(10)]
     (tmp_path / "table.csv").write_text("\n".join(["path,label", *rows]))
     return tmp_path
 
@@ -163,33 +158,19 @@ def largest_elsewhere(images):
 def test_classes_without_images_compete_unless_masked(half, route, classes, expected, capsys):
     NOTED.clear()
     data, options = {"folder": (half / "photos", {"label_map": half / "map.txt"}), "csv": (half / "table.csv", {})}[route]
-    result = api.evaluate(
-        largest_elsewhere,
-        data,
-        evaluations="clean,adversarial",
-        attack="square",
-        attack_queries=1,
-        attack_radii="linf_1/2550",
-        classes=classes,
-        outputs="logits",
-        check_inputs=False,
-        **options,
-    )
+    options |= {"evaluations": "clean,adversarial", "attack": "square", "attack_queries": 1, "attack_radii": "linf_1/2550"}
+    result = api.evaluate(largest_elsewhere, data, classes=classes, outputs="logits", check_inputs=False, **options)
     assert result.values["clean"] == result.values["robust/square/linf_1/2550"] == expected
     assert result.evaluation["card"]["data"]["class_mask"] == ("2 classes" if classes == "present" else "none")
     printed = capsys.readouterr().out
     assert ("only 2 of the model's 5 classes compete" in printed) == (classes == "present")
-    assert report.evaluation_notes([result.evaluation]) == (
-        ["largest_elsewhere: only 2 classes of the model compete; the other outputs are ignored."] if classes == "present" else []
-    )
+    notes = report.evaluation_notes([result.evaluation])
+    assert len(notes) == (classes == "present") and all("largest_elsewhere: only 2 classes" in note for note in notes)
 
 
 def test_a_folder_of_some_of_imagenets_wordnet_ids_is_evaluated(tmp_path):
     wnids = classes_of("imagenet")["wnids"]
-    for column in (3, 250):
-        os.makedirs(tmp_path / wnids[column])
-        for i in range(3):
-            Image.fromarray(np.full((8, 8, 3), column, np.uint8)).save(tmp_path / wnids[column] / f"{i}.png")
+    write_images(tmp_path, {wnids[column]: np.full((3, 8, 8, 3), column, np.uint8) for column in (3, 250)})
 
     def model(images):
         return tf.one_hot(tf.cast(tf.round(images[:, 0, 0, 0] * 255), tf.int32), 1000)
