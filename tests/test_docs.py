@@ -131,6 +131,7 @@ def test_extend():
     assert [len(part) for part in names["parts"]] == [18, 6, 6]
 
 
+@pytest.mark.slow  # builds the graph of NoisyMix and of a dataset of its views
 def test_a_method_in_a_keras_script(tmp_path):
     names = run("guide/train_in_your_script.md")
     assert (tmp_path / "report.html").exists()

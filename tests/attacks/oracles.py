@@ -20,8 +20,8 @@ SHORT = {  # options of attacks for a quick run
 class Linear:
     """Logits W x + b of two classes or more, for images near gray, so that the cube's faces are far away."""
 
-    def __init__(self, classes=2, scale=1.0, shape=SHAPE):
-        random = np.random.RandomState(0)
+    def __init__(self, classes=2, scale=1.0, shape=SHAPE, seed=0):
+        random = np.random.RandomState(seed)
         self.weights = (scale * random.randn(int(np.prod(shape)), classes)).astype(np.float32)
         self.offset = (-0.5 * self.weights.sum(axis=0)).astype(np.float32)  # gray lies on every boundary
 

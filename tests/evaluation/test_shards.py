@@ -56,7 +56,7 @@ def in_memory(name="arrays", split="test"):
     return data.ArraySource.of(name, split, *arrays(), "abc")
 
 
-@pytest.fixture(params=["arrays", "folder", "stream"])
+@pytest.fixture(params=sweep(("arrays", "folder", "stream"), quick=("arrays", "folder")))
 def source(request, tmp_path, monkeypatch):
     """The same kind of images in memory, as files and as a stream of records in three files."""
     if request.param == "arrays":

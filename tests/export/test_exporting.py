@@ -85,6 +85,7 @@ def test_the_exported_saved_model_is_that_of_the_run_with_its_byte_signature(exp
     assert np.load(os.path.join(path, "weights.npz")).files
 
 
+@pytest.mark.slow  # three evaluations; each format: test_every_file_has_a_card_and_the_logits_of_the_run
 def test_formats_are_evaluated_side_by_side(exported, tmp_path, capsys):
     chosen = "--evaluations=clean,calibration,adversarial", "--attack_radii=linf_0.1", "--attack_queries=20", "--subset=40"
     shutil.copytree(os.path.join(exported, "exported"), tmp_path / "out" / "formats" / "exported")

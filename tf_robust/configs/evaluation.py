@@ -95,10 +95,9 @@ class EvalConfig:
         evaluations: what to evaluate: clean; noise (un, nun); noise_floor (nun with other floors); corruptions (at each severity);
             corruptions_bar (the ten of CIFAR-10-C-bar at each severity, or of ImageNet-C-bar with ImageNet's constants); perturbations
             (flip probabilities); calibration; utility (of corner digits: accuracy on the rare classes, contextual utility of the
-            corners); sensitivity (rank correlation of contextual sensitivity and utility); adversarial (robust accuracy, FGSM, checks of
-            the attacks); attack_curves (sizes of the smallest perturbations, accuracies at attack_radii); certified (certified accuracy
-            by randomized smoothing); slices (accuracy per class and per group, of the worst, and the gap between best and worst, on
-            clean images).
+            corners); sensitivity (its rank correlation with utility); adversarial (robust accuracy, FGSM, checks of the attacks);
+            attack_curves (sizes of the smallest perturbations, accuracies at attack_radii); certified (certified accuracy by
+            randomized smoothing); slices (accuracy per class and group, and of the worst).
         nun_floor: number added to the standard deviations that NUN's probabilities are inversely proportional to, on the [0, 1]
             scale; auto: 0.1 if a location is constant over the training images, else 0.
         evaluation_split: split to evaluate on; choose settings on validation, never on test. all: the images of a data set without
@@ -118,7 +117,7 @@ class EvalConfig:
         attack: attacks of robust accuracy, one metric each: autoattack (APGD, APGD-T, FAB-T, Square: robust/NORM_RADIUS),
             pgd (40 steps, 2 random starts: robust/pgd/NORM_RADIUS), square (alone, for models without gradients; then there are neither
             FGSM nor checks of the attacks: robust/square/NORM_RADIUS).
-        attack_subset: number of images to attack, certify or compute the sensitivity of, a fixed stratified subset; 0: all.
+        attack_subset: number of images to attack, certify or differentiate, a fixed stratified subset; 0: all.
         surrogate: another model, differentiable, on which PGD is computed too; accuracy on these images is that under a transferred
             attack (robust/transfer/NORM_RADIUS), never white-box. Its pixel scale, size and outputs are found; empty: none.
         attack_queries: queries of the model by Square, per image; 5,000 in the standard version of AutoAttack.
