@@ -358,6 +358,21 @@ def test_an_attack_of_images_that_are_misclassified_anyway_is_noted(capsys):
         assert (np.asarray(attacked) == images).all() == noted
 
 
+def test_a_function_with_a_condition_on_a_tensor_is_exported(tmp_path):
+    weights = np.random.RandomState(0).normal(size=(64, 3)).astype(np.float32)
+
+    def classify(images):
+        scores = tf.reshape(images, [-1, 64]) @ weights
+        if tf.reduce_max(scores) > 0.0:  # which AutoGraph converts
+            scores = 2.0 * scores
+        return scores
+
+    images = np.random.RandomState(1).uniform(size=(30, 8, 8, 1)).astype(np.float32)
+    labels = np.argmax(classify(images), axis=1)
+    (path,) = api.export(classify, str(tmp_path), "savedmodel", (images, labels), check_inputs=False).values()
+    np.testing.assert_allclose(loading.load_classifier(path)(images), classify(images), rtol=1e-5)
+
+
 def test_export_writes_files_with_the_scores_of_a_model_in_memory(tmp_path):
     images, labels = api.images(30, data="digits")
     model = keras.Sequential([keras.Input([28, 28, 1]), keras.layers.Flatten(), keras.layers.Dense(10)])

@@ -33,7 +33,8 @@ def source_of(linear, count):
 def with_one_killed(script, folder, monkeypatch):
     """Runs a script in three processes on the same records, and kills the first once all have begun.
 
-    The script takes the path of the records, and prints `records` as JSON in its last line: the other processes those of a process alone.
+    The script takes the path of the records, and prints `records` as JSON in its last line, equal to what a process
+    computes alone.
     Returns the lines that each process has printed.
     """
     for name in ("shared", "alone"):

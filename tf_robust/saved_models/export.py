@@ -80,8 +80,8 @@ def _save(tracked, call, spec, input_of, path, card, fit):
 
     servable = tf.Module()
     servable.classifier = tracked
-    servable.serve = tf.function(serve, autograph=False, input_signature=[spec])
-    servable.serve_bytes = tf.function(serve_bytes, autograph=False, input_signature=[tf.TensorSpec([None], tf.string, "encoded")])
+    servable.serve = tf.function(serve, input_signature=[spec])
+    servable.serve_bytes = tf.function(serve_bytes, input_signature=[tf.TensorSpec([None], tf.string, "encoded")])
     servable.held = [*servable.serve.get_concrete_function().variables]  # a loaded model may have them in objects that are not tracked
     with atomic_folder(path) as temporary:
         tf.saved_model.save(servable, temporary, signatures={"serving_default": servable.serve, "serving_bytes": servable.serve_bytes})
