@@ -421,8 +421,8 @@ _SECTIONS: dict[str, tuple[Metric, ...]] = {  # {heading in lists: metrics}; a r
         _open_set("ood/{name}/fpr95", "FPR at 95% TPR, {name} by largest probability", f"{_FPR95} largest probability", direction="lower"),
     ),
     "Sensitivity": (
-        Metric("sensitivity/utility_correlation", "Rank correlation of sensitivity and utility", unit="-1 to 1",
-               text="Spearman's correlation over the values of an image, mean over images: does the embedding change where the loss does?",
+        Metric("sensitivity/utility_correlation", "Rank correlation of sensitivity and utility", unit="From -1 to 1",
+               text="Spearman's correlation over the values of an image, mean over images: whether the embedding follows the loss",
                evaluations=("sensitivity",)),
     ),
     "Corner digits": (
